@@ -1,0 +1,223 @@
+package configs
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Transport types of an upstream, as Upstream.Type holds them once resolved.
+const (
+	TypeHTTP  = "http"
+	TypeSSE   = "sse"
+	TypeStdio = "stdio"
+)
+
+// Protocol eras an upstream can be pinned to with Upstream.Era.
+const (
+	EraAuto   = "auto"
+	EraModern = "modern"
+	EraLegacy = "legacy"
+)
+
+// Log formats of Log.Format.
+const (
+	LogAuto = "auto"
+	LogText = "text"
+	LogJSON = "json"
+)
+
+// Config is a whole configuration, with defaults filled in and every value checked. It is not changed after
+// loading and may be read concurrently. Printing it in any usual way (fmt, slog, JSON) prints Redacted.
+type Config struct {
+	// Listen is the address, host:port, of the MCP endpoint. Only loopback addresses are accepted.
+	Listen string
+	// AdminListen is the address of health, metrics and status; empty means there is none ("off" in a file).
+	AdminListen string
+	// Upstreams are the servers by id. The map is never nil.
+	Upstreams map[string]*Upstream
+	// Lists says how lists are paged and how long they live.
+	Lists Lists
+	// AllowedHosts are Host header values, host or host:port in lower case, accepted besides the loopback ones.
+	AllowedHosts []string
+	// AllowedOrigins are Origin header values, scheme://host[:port] in lower case, that browsers may send.
+	AllowedOrigins []string
+	// MaxBody is the most bytes a request body may have.
+	MaxBody int64
+	// SessionIdle is how long a legacy client's session lives without a request.
+	SessionIdle time.Duration
+	// Drain is how long calls in flight may take to finish at shutdown; 0 cuts them off at once.
+	Drain time.Duration
+	// Log says what is logged and how.
+	Log Log
+	// Naming says how exposed names are made.
+	Naming Naming
+	// Warnings say, one a line, what was accepted but ignored or changed. They hold no secrets.
+	Warnings []string
+
+	files  []string
+	hidden map[string]bool // paths of values that came from ${env:…} or ${file:…}
+}
+
+// Lists are the settings of list results.
+type Lists struct {
+	// PageSize is the most entries in a page; 0 gives everything in one page.
+	PageSize int
+	// TTL caps the lifetime that list results announce to clients.
+	TTL time.Duration
+	// StaleFor is how long an upstream that stopped answering keeps its entries listed.
+	StaleFor time.Duration
+}
+
+// Log are the settings of the log.
+type Log struct {
+	// Level is the lowest level that is logged.
+	Level slog.Level
+	// Format is "auto" (text on a terminal, JSON otherwise), "text" or "json".
+	Format string
+}
+
+// Naming are the settings of exposed names.
+type Naming struct {
+	// Separator stands between prefix and name: "_", "__" or ".".
+	Separator string
+	// MaxNameLength is the most characters an exposed name may have, 1 to 128.
+	MaxNameLength int
+}
+
+// Upstream is one MCP server. Printing it in any usual way prints no secrets.
+type Upstream struct {
+	// ID is the server's key in the configuration.
+	ID string
+	// Type is "http", "sse" or "stdio", inferred from URL or Command when the file does not say.
+	Type string
+	// TypeGiven reports that the file says the type.
+	TypeGiven bool
+
+	// URL is the endpoint of an http or sse upstream: absolute, http or https.
+	URL string
+	// Headers are sent with every HTTP request to the upstream. They are secrets.
+	Headers map[string]string
+
+	// Command is the program of a stdio upstream.
+	Command string
+	// Args are the program's arguments.
+	Args []string
+	// Env is added to the program's environment. Its values are secrets.
+	Env map[string]string
+	// Cwd is the program's working directory; empty means Headgate's own.
+	Cwd string
+
+	// Disabled keeps the upstream in the file and out of service.
+	Disabled bool
+	// Prefix stands before the separator in exposed names; empty exposes the bare names. It is the id unless
+	// the file says otherwise.
+	Prefix string
+	// Era is "auto", or "modern" or "legacy" to pin the protocol era so that no probe is needed.
+	Era string
+
+	// ConnectTimeout bounds connecting to an http or sse upstream.
+	ConnectTimeout time.Duration
+	// CallTimeout bounds a call without progress.
+	CallTimeout time.Duration
+	// MaxCallTimeout bounds a call however much progress it reports; never below CallTimeout.
+	MaxCallTimeout time.Duration
+	// StartTimeout bounds the start of a stdio upstream's program, up to its first answer.
+	StartTimeout time.Duration
+
+	// Repeatable are globs over the upstream's own tool names that are safe to call twice.
+	Repeatable []string
+	// MaxAnswer is the most bytes an answer of the upstream may have.
+	MaxAnswer int64
+	// ForwardHeaders are names, in canonical form, of client headers that are passed to the upstream.
+	ForwardHeaders []string
+
+	hidden map[string]bool // keys, relative to the entry, of values that came from ${env:…} or ${file:…}
+}
+
+// Default returns the configuration of an empty file. The caller owns it.
+func Default() *Config {
+	return &Config{
+		Listen:      "127.0.0.1:8080",
+		AdminListen: "127.0.0.1:8081",
+		Upstreams:   map[string]*Upstream{},
+		Lists:       Lists{TTL: 5 * time.Minute, StaleFor: 10 * time.Minute},
+		MaxBody:     4 << 20,
+		SessionIdle: 30 * time.Minute,
+		Drain:       20 * time.Second,
+		Log:         Log{Level: slog.LevelInfo, Format: LogAuto},
+		Naming:      Naming{Separator: "_", MaxNameLength: 48},
+	}
+}
+
+func defaultUpstream(id string) *Upstream {
+	return &Upstream{
+		ID:             id,
+		Prefix:         id,
+		Era:            EraAuto,
+		ConnectTimeout: 10 * time.Second,
+		CallTimeout:    60 * time.Second,
+		MaxCallTimeout: 10 * time.Minute,
+		StartTimeout:   60 * time.Second,
+		MaxAnswer:      32 << 20,
+	}
+}
+
+// Files returns the files that were read for this configuration, itself and those named by ${file:…}, sorted.
+// They are what Watch wants to see.
+func (c *Config) Files() []string { return slices.Clone(c.files) }
+
+// Equal reports whether both upstreams have the same settings, so that a connection made for one serves the
+// other. An empty list or map equals one that was not given.
+func (u *Upstream) Equal(o *Upstream) bool {
+	if u == nil || o == nil {
+		return u == o
+	}
+	return u.ID == o.ID && u.Type == o.Type && u.TypeGiven == o.TypeGiven &&
+		u.URL == o.URL && maps.Equal(u.Headers, o.Headers) &&
+		u.Command == o.Command && slices.Equal(u.Args, o.Args) && maps.Equal(u.Env, o.Env) && u.Cwd == o.Cwd &&
+		u.Disabled == o.Disabled && u.Prefix == o.Prefix && u.Era == o.Era &&
+		u.ConnectTimeout == o.ConnectTimeout && u.CallTimeout == o.CallTimeout &&
+		u.MaxCallTimeout == o.MaxCallTimeout && u.StartTimeout == o.StartTimeout &&
+		slices.Equal(u.Repeatable, o.Repeatable) && u.MaxAnswer == o.MaxAnswer &&
+		slices.Equal(u.ForwardHeaders, o.ForwardHeaders)
+}
+
+// RepeatableTool reports whether one of the globs in Repeatable matches the upstream's own name of a tool. In a
+// glob "*" stands for any run of characters, "?" for one, "[…]" for one of a set, and "\" takes the next
+// character literally. A malformed glob matches nothing.
+func (u *Upstream) RepeatableTool(name string) bool {
+	for _, glob := range u.Repeatable {
+		if ok, err := matchGlob(glob, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// matchGlob is path.Match without the slash being special: it stands aside on both sides as a character that
+// no tool name has.
+func matchGlob(glob, name string) (bool, error) {
+	return path.Match(strings.ReplaceAll(glob, "/", "\x01"), strings.ReplaceAll(name, "/", "\x01"))
+}
+
+// IsLoopback reports whether an address, host:port or a bare host, can only be reached from this machine:
+// "localhost" or a loopback IP. An empty host means all interfaces and is not loopback.
+func IsLoopback(addr string) bool {
+	host := addr
+	if h, _, err := net.SplitHostPort(addr); err == nil {
+		host = h
+	} else {
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

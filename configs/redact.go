@@ -1,0 +1,170 @@
+package configs
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const redacted = "***"
+
+// Redacted returns the configuration as maps, lists and strings under the keys of the file, for printing. The
+// values of headers and env, user and query values in URLs, and everything that came from ${env:…} or ${file:…}
+// are "***". The caller owns the result.
+func (c *Config) Redacted() any {
+	out := redactFields(configFields, c, c.hidden, false)
+	upstreams := make(map[string]any, len(c.Upstreams))
+	for id, u := range c.Upstreams {
+		upstreams[id] = u.redacted()
+	}
+	out["upstreams"] = upstreams
+	if len(c.Warnings) > 0 {
+		out["warnings"] = append([]string(nil), c.Warnings...)
+	}
+	return out
+}
+
+func (u *Upstream) redacted() any {
+	out := redactFields(upstreamFields, u, u.hidden, true)
+	out["prefix"] = u.Prefix
+	if u.hidden["prefix"] {
+		out["prefix"] = redacted
+	}
+	var unused []string
+	switch u.Type {
+	case TypeStdio:
+		unused = httpOnly
+	case TypeHTTP, TypeSSE:
+		unused = stdioOnly
+	}
+	for _, key := range unused {
+		delete(out, key)
+	}
+	return out
+}
+
+func redactFields[T any](fields []field[T], from *T, hidden map[string]bool, skipEmpty bool) map[string]any {
+	out := map[string]any{}
+	for _, f := range fields {
+		v, empty := printable(f.name, f.at(from), hidden, f.secret)
+		if skipEmpty && empty {
+			continue
+		}
+		m, key := out, f.name
+		if section, rest, ok := strings.Cut(f.name, "."); ok {
+			sub, _ := out[section].(map[string]any)
+			if sub == nil {
+				sub = map[string]any{}
+				out[section] = sub
+			}
+			m, key = sub, rest
+		}
+		m[key] = v
+	}
+	return out
+}
+
+func printable(path string, at any, hidden map[string]bool, secret bool) (v any, empty bool) {
+	if hidden[path] {
+		return redacted, false
+	}
+	switch p := at.(type) {
+	case *string:
+		if path == "url" {
+			return redactURL(*p), *p == ""
+		}
+		return *p, *p == ""
+	case *bool:
+		return *p, false
+	case *int:
+		return *p, false
+	case *int64:
+		return formatSize(*p), false
+	case *time.Duration:
+		return formatDuration(*p), false
+	case *slog.Level:
+		return strings.ToLower(p.String()), false
+	case *[]string:
+		out := make([]string, len(*p))
+		for i, s := range *p {
+			if out[i] = s; hidden[index(path, i)] {
+				out[i] = redacted
+			}
+		}
+		return out, len(out) == 0
+	case *map[string]string:
+		out := make(map[string]string, len(*p))
+		for k, s := range *p {
+			if out[k] = s; secret || hidden[join(path, k)] {
+				out[k] = redacted
+			}
+		}
+		return out, len(out) == 0
+	}
+	return redacted, false
+}
+
+// redactURL keeps what is needed to recognise the endpoint.
+func redactURL(raw string) string {
+	if raw == "" {
+		return ""
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Opaque != "" {
+		return redacted
+	}
+	var b strings.Builder
+	b.WriteString(u.Scheme + "://")
+	if u.User != nil {
+		b.WriteString(redacted + "@")
+	}
+	b.WriteString(u.Host + u.EscapedPath())
+	if u.RawQuery != "" {
+		b.WriteByte('?')
+		for i, pair := range strings.Split(u.RawQuery, "&") {
+			if i > 0 {
+				b.WriteByte('&')
+			}
+			if name, _, ok := strings.Cut(pair, "="); ok {
+				b.WriteString(name + "=")
+			}
+			b.WriteString(redacted)
+		}
+	}
+	return b.String()
+}
+
+// String prints the redacted form as JSON.
+func (c *Config) String() string { return asJSON(c.Redacted()) }
+
+// GoString is String, so that %#v shows no secrets either.
+func (c *Config) GoString() string { return c.String() }
+
+// LogValue logs the redacted form.
+func (c *Config) LogValue() slog.Value { return slog.AnyValue(c.Redacted()) }
+
+// MarshalJSON writes the redacted form.
+func (c *Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.Redacted()) }
+
+// String prints the redacted form as JSON.
+func (u *Upstream) String() string { return asJSON(u.redacted()) }
+
+// GoString is String, so that %#v shows no secrets either.
+func (u *Upstream) GoString() string { return u.String() }
+
+// LogValue logs the redacted form.
+func (u *Upstream) LogValue() slog.Value { return slog.AnyValue(u.redacted()) }
+
+// MarshalJSON writes the redacted form.
+func (u *Upstream) MarshalJSON() ([]byte, error) { return json.Marshal(u.redacted()) }
+
+func asJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprintf("unprintable: %v", err)
+	}
+	return string(b)
+}

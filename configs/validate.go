@@ -1,0 +1,293 @@
+package configs
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const minSize = 1 << 10
+
+// validate checks what types cannot say, and brings values into the form that Config promises.
+func (l *loader) validate(cfg *Config) {
+	if strings.EqualFold(cfg.AdminListen, "off") {
+		cfg.AdminListen = ""
+	}
+	l.listener("listen", cfg.Listen)
+	if cfg.AdminListen != "" {
+		l.listener("admin_listen", cfg.AdminListen)
+		if _, port, _ := net.SplitHostPort(cfg.Listen); cfg.Listen == cfg.AdminListen && port != "0" {
+			l.problem("admin_listen", "is the same address as listen")
+		}
+	}
+	for i, host := range cfg.AllowedHosts {
+		cfg.AllowedHosts[i] = l.allowedHost(index("allowed_hosts", i), host)
+	}
+	for i, origin := range cfg.AllowedOrigins {
+		cfg.AllowedOrigins[i] = l.allowedOrigin(index("allowed_origins", i), origin)
+	}
+	if cfg.Lists.PageSize < 0 {
+		l.problem("lists.page_size", "must not be negative")
+	}
+	l.notNegative("lists.ttl", cfg.Lists.TTL)
+	l.notNegative("lists.stale_for", cfg.Lists.StaleFor)
+	l.positive("session_idle", cfg.SessionIdle)
+	l.notNegative("drain", cfg.Drain)
+	l.size("max_body", cfg.MaxBody)
+	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
+	l.oneOf("naming.separator", cfg.Naming.Separator, "_", "__", ".")
+	if n := cfg.Naming.MaxNameLength; n < 1 || n > 128 {
+		l.problem("naming.max_name_length", "must be from 1 to 128")
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.upstreams)) {
+		l.upstream(join("upstreams", id), l.upstreams[id])
+	}
+}
+
+func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+func (l *loader) oneOf(path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		l.problem(path, "found %s, expected one of %s", l.show(path, value), strings.Join(allowed, " "))
+	}
+}
+
+func (l *loader) positive(path string, d time.Duration) {
+	if d <= 0 {
+		l.problem(path, "must be more than 0s")
+	}
+}
+
+func (l *loader) notNegative(path string, d time.Duration) {
+	if d < 0 {
+		l.problem(path, "must not be negative")
+	}
+}
+
+func (l *loader) size(path string, n int64) {
+	if n < minSize {
+		l.problem(path, "must be at least 1KiB")
+	}
+}
+
+func validPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+func (l *loader) listener(path, addr string) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !validPort(port) {
+		l.problem(path, "found %s, expected host:port such as 127.0.0.1:8080", l.show(path, addr))
+		return
+	}
+	if !IsLoopback(addr) {
+		if host == "" {
+			host = "an empty host"
+		} else {
+			host = l.show(path, host)
+		}
+		l.problem(path, "%s is not a loopback address: without the key auth anyone who reaches it could use every upstream, "+
+			"and authentication is not part of this version, so only loopback listeners can be served", host)
+	}
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?$`)
+
+// validHostPort reports whether s is host or host:port, with IPv6 addresses in brackets.
+func validHostPort(s string) bool {
+	host, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
+		host, port = s[:i], s[i+1:]
+		if !validPort(port) {
+			return false
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, closed := strings.CutSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		return closed && err == nil && ip.Is6()
+	}
+	return hostName.MatchString(host)
+}
+
+func (l *loader) allowedHost(path, host string) string {
+	if !validHostPort(host) {
+		l.problem(path, "found %s, expected host or host:port", l.show(path, host))
+	}
+	return strings.ToLower(host)
+}
+
+var originScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+
+func (l *loader) allowedOrigin(path, origin string) string {
+	scheme, host, ok := strings.Cut(origin, "://")
+	if !ok || !originScheme.MatchString(scheme) || !validHostPort(host) {
+		l.problem(path, "found %s, expected a full origin, scheme://host or scheme://host:port", l.show(path, origin))
+	}
+	return strings.ToLower(origin)
+}
+
+var typeSpellings = map[string]string{
+	"http": TypeHTTP, "streamable-http": TypeHTTP, "streamablehttp": TypeHTTP, "streamable_http": TypeHTTP,
+	"sse": TypeSSE, "stdio": TypeStdio,
+}
+
+func (l *loader) upstream(path string, u *upstreamSource) {
+	if !idPattern.MatchString(u.ID) || len(u.ID) > maxIDLength {
+		l.problem(path, "the id must be lower-case letters and digits with single dashes between, at most %d characters", maxIDLength)
+	}
+	l.transport(path, u)
+	if u.given["prefix"] {
+		l.prefix(path+".prefix", u.Prefix)
+	}
+	l.oneOf(path+".era", u.Era, EraAuto, EraModern, EraLegacy)
+	if u.Type == TypeSSE && u.Era == EraModern {
+		l.problem(path+".era", "the sse transport exists in the legacy era only")
+	}
+	l.positive(path+".connect_timeout", u.ConnectTimeout)
+	l.positive(path+".call_timeout", u.CallTimeout)
+	l.positive(path+".max_call_timeout", u.MaxCallTimeout)
+	l.positive(path+".start_timeout", u.StartTimeout)
+	if u.MaxCallTimeout > 0 && !l.failed[path+".max_call_timeout"] && u.CallTimeout > u.MaxCallTimeout {
+		l.problem(path+".call_timeout", "is more than max_call_timeout, which is %s", formatDuration(u.MaxCallTimeout))
+	}
+	l.size(path+".max_answer", u.MaxAnswer)
+	for i, glob := range u.Repeatable {
+		if _, err := matchGlob(glob, ""); err != nil || glob == "" {
+			at := index(path+".repeatable", i)
+			l.problem(at, "found %s, expected a glob such as get_*", l.show(at, glob))
+		}
+	}
+	l.headers(path, u.Upstream)
+	l.process(path, u.Upstream)
+}
+
+// transport checks what kind of server it is, and that no key of the other kind is there.
+func (l *loader) transport(path string, u *upstreamSource) {
+	hasURL, hasCommand := u.given["url"], u.given["command"]
+	u.TypeGiven = u.given["type"]
+	if u.TypeGiven {
+		resolved, known := typeSpellings[strings.ToLower(u.Type)]
+		if !known {
+			l.problem(path+".type", "found %s, expected one of http sse stdio", l.show(path+".type", u.Type))
+		}
+		u.Type = resolved
+	}
+	switch {
+	case hasURL && hasCommand:
+		l.problem(path, "has both url and command, expected one of them")
+		return
+	case !hasURL && !hasCommand:
+		l.problem(path, "has neither url nor command, expected one of them")
+		return
+	case hasURL && u.Type == TypeStdio:
+		l.problem(path+".type", "stdio needs a command, and the entry has a url")
+	case hasCommand && (u.Type == TypeHTTP || u.Type == TypeSSE):
+		l.problem(path+".type", "%s needs a url, and the entry has a command", u.Type)
+	case u.TypeGiven:
+	case hasURL:
+		u.Type = TypeHTTP
+	default:
+		u.Type = TypeStdio
+	}
+
+	wrong, has := stdioOnly, "url"
+	if hasCommand {
+		wrong, has = httpOnly, "command"
+	}
+	for _, key := range wrong {
+		if u.given[key] && !u.empty(key) {
+			l.problem(path+"."+key, "means nothing for an upstream with a %s", has)
+		}
+	}
+	if hasURL {
+		l.url(path+".url", u.URL)
+	} else if strings.TrimSpace(u.Command) == "" {
+		l.problem(path+".command", "must not be empty")
+	}
+}
+
+// empty reports that a key is there with nothing in it, as hosts write their files: "env": {}.
+func (u *upstreamSource) empty(key string) bool {
+	for _, f := range upstreamFields {
+		if f.name == key {
+			switch v := f.at(u.Upstream).(type) {
+			case *string:
+				return *v == ""
+			case *[]string:
+				return len(*v) == 0
+			case *map[string]string:
+				return len(*v) == 0
+			}
+		}
+	}
+	return false
+}
+
+// url checks an endpoint. Its text never repeats the value, which may carry credentials.
+func (l *loader) url(path, raw string) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		l.problem(path, "is not a valid URL")
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		l.problem(path, "must be absolute, http:// or https:// with a host")
+	case u.Port() != "" && (!validPort(u.Port()) || u.Port() == "0"):
+		l.problem(path, "has a port that does not exist")
+	case u.Fragment != "" || strings.Contains(raw, "#"):
+		l.problem(path, "must not have a fragment, which is never sent")
+	}
+}
+
+var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,32}$`)
+
+func (l *loader) prefix(path, prefix string) {
+	if !prefixPattern.MatchString(prefix) {
+		l.problem(path, "found %s, expected at most 32 characters of A-Z a-z 0-9 _ -, or nothing for bare names", l.show(path, prefix))
+	}
+}
+
+// process checks what would keep a child from being started.
+func (l *loader) process(path string, u *Upstream) {
+	const nul = "must not contain a NUL"
+	if strings.Contains(u.Command, "\x00") {
+		l.problem(path+".command", nul)
+	}
+	if strings.Contains(u.Cwd, "\x00") {
+		l.problem(path+".cwd", nul)
+	}
+	for i, arg := range u.Args {
+		if strings.Contains(arg, "\x00") {
+			l.problem(index(path+".args", i), nul)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Env)) {
+		at := join(path+".env", name)
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			l.problem(at, "is not a name that an environment variable can have")
+		}
+		if strings.Contains(u.Env[name], "\x00") {
+			l.problem(at, nul)
+		}
+	}
+}
+
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	s = cmp.Or(strings.TrimSuffix(s, "m0s"), s)
+	if s != d.String() {
+		s += "m"
+	}
+	if short, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = short + "h"
+	}
+	return s
+}
