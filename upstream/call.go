@@ -1,0 +1,338 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Call is one request of a client to this server.
+type Call struct {
+	Method string
+	Params wire.Object // the client's params; nil when it sent none
+	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
+	Tool   *Tool       // the tool called, for Mcp-Param-* headers; nil when the method calls none
+
+	// Capabilities are the client's, as a JSON object; nil when it has none that this hop may use.
+	Capabilities jsontext.Value
+	// LogLevel is the least level of log messages that the client wants; "" for none.
+	LogLevel string
+	// Progress is the client's progress token as JSON; nil when it wants no progress.
+	Progress jsontext.Value
+	// Header holds the client's HTTP headers, of which only the configured ones are forwarded.
+	Header http.Header
+	// Notify receives progress and log notifications of the call in order, with the client's own
+	// progress token. It must not block. nil drops them.
+	Notify func(method string, params jsontext.Value)
+}
+
+// Reply is what the server answered: exactly one of Result and Error is set, as the server wrote it.
+type Reply struct {
+	Result jsontext.Value
+	Error  jsontext.Value
+	Era    Era // of the server
+}
+
+// waitForLink is how long a call waits for a server that is being connected again.
+const waitForLink = 5 * time.Second
+
+// Call sends one request and returns the server's answer. The request is sent at most once, unless
+// the server refused it for a reason that concerns the hop alone; then the hop is repaired and the
+// request sent a second time. Errors are *failure.Failure, or ctx's when ctx ended first.
+func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
+	defer u.begin()()
+	callCtx, clock := u.startClock(ctx)
+	defer clock.stop()
+	reply, err := u.attempt(callCtx, c, clock, 0)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return reply, err
+}
+
+func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries int) (*Reply, error) {
+	l, err := u.live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{id: u.ids.Add(1), method: c.Method}
+	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel}
+	if c.Progress != nil {
+		hop.progress = strconv.AppendInt(nil, r.id, 10)
+	}
+	var edits []wire.Edit
+	if c.Name != "" {
+		edits = []wire.Edit{{Name: "name", Value: wire.AppendString(nil, c.Name)}}
+	}
+	r.params = l.peer.params(c.Params, edits, &hop)
+	r.header = u.callHeaders(l, c)
+	r.wantsLog = c.LogLevel != "" && c.Notify != nil
+	r.onNotify = func(m wire.Message) { u.relay(c, clock, m) }
+	if r.wantsLog && l.peer.era == Legacy {
+		u.ensureLogLevel(ctx, l, c.LogLevel)
+	}
+
+	m, err := l.roundTrip(ctx, r)
+	if err == nil {
+		return u.reply(l, m)
+	}
+	var fault *hopError
+	switch {
+	case errors.As(err, &fault) && tries == 0:
+		if fault.kind == headerMismatch {
+			u.refreshNow(ctx)
+			if t := u.Catalogue().Tool(c.Name); t != nil && c.Tool != nil {
+				again := *c
+				again.Tool = t
+				c = &again
+			}
+		} else {
+			u.log.Info("the hop is set up again", "reason", fault.Error())
+			l.fail(err)
+			u.dropLink(l, err)
+		}
+		return u.attempt(ctx, c, clock, tries+1)
+	case errors.As(err, &fault):
+		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Refused, Cause: err}
+	case ctx.Err() != nil:
+		return nil, u.timeout(ctx, r)
+	case unreachable(err):
+		l.fail(err)
+		u.dropLink(l, err)
+		if tries == 0 {
+			// Nothing was sent, so a server that is just coming back may have it.
+			return u.attempt(ctx, c, clock, tries+1)
+		}
+	}
+	return nil, err
+}
+
+// unreachable reports that nothing was sent because nobody was there.
+func unreachable(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.Unavailable && f.Outcome == failure.NotStarted
+}
+
+func (u *Upstream) timeout(ctx context.Context, r *request) error {
+	var limit *limitError
+	if !errors.As(context.Cause(ctx), &limit) {
+		return ctx.Err()
+	}
+	f := &failure.Failure{Server: u.cfg.ID, Reason: failure.Timeout, Outcome: failure.Unknown, Limit: limit.d, Cause: limit}
+	if !r.sent.Load() {
+		f.Outcome = failure.NotStarted
+	}
+	return f
+}
+
+// reply checks that an answer is MCP: a result is an object.
+func (u *Upstream) reply(l *link, m wire.Message) (*Reply, error) {
+	if m.Error == nil && m.Result.Kind() != '{' {
+		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Unknown,
+			Cause: errors.New("the result is not an object")}
+	}
+	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era}, nil
+}
+
+func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
+	h := make(http.Header, 4)
+	for _, name := range u.cfg.ForwardHeaders {
+		if v := c.Header.Values(name); len(v) > 0 {
+			h[http.CanonicalHeaderKey(name)] = v
+		}
+	}
+	if l.peer.era == Modern {
+		name := c.Name
+		if uri, ok := c.Params.Get("uri"); ok && c.Method == "resources/read" {
+			name, _ = wire.String(uri)
+		}
+		if name != "" {
+			h["Mcp-Name"] = []string{wire.EncodeHeaderValue(name)}
+		}
+		paramHeaders(h, c.Tool, c.Params)
+	}
+	return h
+}
+
+// relay hands a notification of a call to the client, with the client's own progress token.
+func (u *Upstream) relay(c *Call, clock *callClock, m wire.Message) {
+	switch m.Method {
+	case "notifications/progress":
+		clock.progress()
+		if c.Progress == nil || c.Notify == nil {
+			return
+		}
+		obj, err := wire.ParseObject(m.Params)
+		if err != nil {
+			return
+		}
+		c.Notify(m.Method, obj.Append(nil, wire.Edit{Name: "progressToken", Value: c.Progress}))
+	case "notifications/message":
+		if c.LogLevel == "" || c.Notify == nil {
+			return
+		}
+		obj, err := wire.ParseObject(m.Params)
+		if err != nil {
+			return
+		}
+		raw, _ := obj.Get("level")
+		if level, ok := wire.String(raw); !ok || LogLevelIndex(level) < LogLevelIndex(c.LogLevel) {
+			return
+		}
+		c.Notify(m.Method, m.Params)
+	}
+}
+
+// logLevels are the levels of MCP logging, least first.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// LogLevelIndex returns the rank of a log level (2026-07-28, server/utilities/logging), least first,
+// or -1 for a word that is none.
+func LogLevelIndex(level string) int { return slices.Index(logLevels, level) }
+
+// ensureLogLevel asks a legacy server for log messages at a level. The session is shared, so the
+// level only ever goes down; what a client did not ask for is filtered in relay.
+func (u *Upstream) ensureLogLevel(ctx context.Context, l *link, level string) {
+	if !hasMember(l.peer.capabilities, "logging") {
+		return
+	}
+	want := int32(LogLevelIndex(level))
+	for {
+		have := u.logLevel.Load()
+		if have >= 0 && have <= want {
+			return
+		}
+		if u.logLevel.CompareAndSwap(have, want) {
+			break
+		}
+	}
+	params := jsontext.Value(`{"level":"` + level + `"}`)
+	m, err := l.roundTrip(ctx, &request{id: u.ids.Add(1), method: "logging/setLevel", params: params})
+	if err != nil || m.Error != nil {
+		u.log.Debug("the server did not take the log level", "level", level)
+	}
+}
+
+// live returns the current link. While the server is being connected it waits, and when the server
+// was down it asks for an attempt and waits for that, both for a bounded time.
+func (u *Upstream) live(ctx context.Context) (*link, error) {
+	t := time.NewTimer(min(waitForLink, u.cfg.ConnectTimeout))
+	defer t.Stop()
+	seen := -1
+	for {
+		u.mu.Lock()
+		l, state, attempts, moved := u.link, u.state, u.attempts, u.moved
+		idle, cause := time.Since(u.lastEnd), u.lastErr
+		u.mu.Unlock()
+		if l != nil {
+			return l, nil
+		}
+		if seen < 0 {
+			seen = attempts
+		}
+		if state == Stopped || attempts > seen || state == Down && idle < rereadGap {
+			return nil, u.unavailable(cause)
+		}
+		if state == Down {
+			signal(u.kick)
+		}
+		select {
+		case <-moved:
+		case <-t.C:
+			return nil, u.unavailable(cause)
+		case <-ctx.Done():
+			return nil, u.unavailable(context.Cause(ctx))
+		}
+	}
+}
+
+func (u *Upstream) unavailable(cause error) error {
+	if f := failure.As(cause); f != nil && f.Reason == failure.CredentialsRefused {
+		return &failure.Failure{Server: u.cfg.ID, Reason: failure.CredentialsRefused, Outcome: failure.NotStarted, Cause: cause}
+	}
+	return &failure.Failure{Server: u.cfg.ID, Reason: failure.Unavailable, Outcome: failure.NotStarted, Cause: cause}
+}
+
+// dropLink takes a link that failed out of use at once, so that no other call meets it before Run
+// has seen the loss.
+func (u *Upstream) dropLink(l *link, err error) {
+	u.transition(func() {
+		if u.link == l {
+			u.link, u.state, u.lastErr = nil, Connecting, err
+		}
+	})
+}
+
+// callClock is the time limit of one call: call_timeout, counted again from every progress
+// notification, and max_call_timeout over all.
+type callClock struct {
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+	end     time.Time
+	perStep time.Duration
+}
+
+type limitError struct{ d time.Duration }
+
+func (e *limitError) Error() string { return fmt.Sprintf("no answer within %v", e.d) }
+
+func (u *Upstream) startClock(ctx context.Context) (context.Context, *callClock) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &callClock{cancel: cancel, perStep: u.cfg.CallTimeout, end: time.Now().Add(u.cfg.MaxCallTimeout)}
+	began := time.Now()
+	c.timer = time.AfterFunc(min(c.perStep, u.cfg.MaxCallTimeout), func() {
+		cancel(&limitError{time.Since(began).Round(100 * time.Millisecond)})
+	})
+	return ctx, c
+}
+
+func (c *callClock) progress() {
+	if c.timer.Stop() {
+		c.timer.Reset(min(c.perStep, time.Until(c.end)))
+	}
+}
+
+func (c *callClock) stop() {
+	c.timer.Stop()
+	c.cancel(nil)
+}
+
+// begin counts a call; the returned function ends it.
+func (u *Upstream) begin() (end func()) {
+	u.mu.Lock()
+	u.calls++
+	u.mu.Unlock()
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.calls--
+		if u.calls == 0 && u.idle != nil {
+			close(u.idle)
+			u.idle = nil
+		}
+	}
+}
+
+// Idle returns a channel that is closed as soon as no call is in flight.
+func (u *Upstream) Idle() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.calls == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if u.idle == nil {
+		u.idle = make(chan struct{})
+	}
+	return u.idle
+}

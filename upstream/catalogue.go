@@ -1,0 +1,261 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// maxPages bounds the pages read of one list, and maxTools the tools taken from one server, so that
+// a cursor that never ends costs a bounded amount of time and memory.
+const (
+	maxPages = 1000
+	maxTools = 20_000
+)
+
+// Catalogue is what a server offers, read whole at one moment. It is immutable once published.
+type Catalogue struct {
+	Era          Era
+	Version      string         // negotiated protocol version of the hop
+	ServerInfo   jsontext.Value // the server's Implementation object, nil if it gave none
+	Capabilities jsontext.Value // the server's capabilities object, nil if it gave none
+	Instructions string
+	Tools        []Tool // in the server's order, names unique
+	// TTL is the smallest ttlMs the server gave for its tool list; negative when it gave none.
+	TTL      time.Duration
+	Findings []Finding
+}
+
+// Tool returns the tool with the server's own name, or nil.
+func (c *Catalogue) Tool(name string) *Tool {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Tools {
+		if c.Tools[i].Name == name {
+			return &c.Tools[i]
+		}
+	}
+	return nil
+}
+
+// HasCapability reports whether the server declared the capability, for example "logging".
+func (c *Catalogue) HasCapability(name string) bool {
+	return hasMember(c.Capabilities, name)
+}
+
+// Finding is one thing that was repaired or withheld, and why.
+type Finding struct {
+	Server string `json:"server"`
+	Tool   string `json:"tool,omitempty"`
+	Rule   string `json:"rule"`
+	Text   string `json:"text"`
+}
+
+// equal reports whether two catalogues offer the same, byte for byte.
+func (c *Catalogue) equal(o *Catalogue) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return c.Era == o.Era && c.Version == o.Version && c.Instructions == o.Instructions && c.TTL == o.TTL &&
+		bytes.Equal(c.ServerInfo, o.ServerInfo) && bytes.Equal(c.Capabilities, o.Capabilities) &&
+		slices.Equal(c.Findings, o.Findings) &&
+		slices.EqualFunc(c.Tools, o.Tools, func(a, b Tool) bool {
+			return a.Name == b.Name && bytes.Equal(a.Definition, b.Definition)
+		})
+}
+
+// readCatalogue reads every list that the server advertised.
+func (u *Upstream) readCatalogue(ctx context.Context, l *link) (*Catalogue, error) {
+	c := &Catalogue{
+		Era:          l.peer.era,
+		Version:      l.peer.version,
+		ServerInfo:   l.peer.serverInfo,
+		Capabilities: l.peer.capabilities,
+		Instructions: l.peer.instructions,
+		TTL:          -1,
+	}
+	if !hasMember(l.peer.capabilities, "tools") {
+		return c, nil
+	}
+	if err := u.readTools(ctx, l, c); err != nil {
+		return nil, fmt.Errorf("reading tools: %w", err)
+	}
+	return c, nil
+}
+
+func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
+	find := func(tool, rule, text string) {
+		c.Findings = append(c.Findings, Finding{Server: u.cfg.ID, Tool: tool, Rule: rule, Text: text})
+	}
+	names := make(map[string]bool)
+	cursors := make(map[string]bool)
+	var cursor jsontext.Value
+	for page := 0; ; page++ {
+		if page == maxPages {
+			find("", "pages", fmt.Sprintf("the tool list did not end after %d pages; what came before is served", maxPages))
+			return nil
+		}
+		result, err := u.listPage(ctx, l, "tools/list", cursor)
+		var rpc *rpcError
+		if errors.As(err, &rpc) && rpc.code == wire.CodeMethodNotFound {
+			find("", "capability", "the server advertises tools but does not know tools/list")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ttl, ok := result.Get("ttlMs"); ok {
+			if ms, err := strconv.ParseInt(string(ttl), 10, 64); err == nil {
+				d := min(time.Duration(max(ms, 0)), 24*time.Hour/time.Millisecond) * time.Millisecond
+				if c.TTL < 0 || d < c.TTL {
+					c.TTL = d
+				}
+			}
+		}
+		list, _ := result.Get("tools")
+		defs, err := arrayValues(list)
+		if err != nil {
+			return fmt.Errorf("tools/list: %w", err)
+		}
+		for i, def := range defs {
+			t, findings, err := inspectTool(def)
+			for _, f := range findings {
+				find(t.Name, f.Rule, f.Text)
+			}
+			var bad *toolError
+			switch {
+			case errors.As(err, &bad):
+				name := t.Name
+				if name == "" {
+					name = fmt.Sprintf("#%d", len(c.Tools)+i)
+				}
+				find(name, bad.rule, bad.text+"; the tool is withheld")
+				continue
+			case names[t.Name]:
+				find(t.Name, "duplicate_name", "the server lists this name more than once; the first one is served")
+				continue
+			case len(c.Tools) == maxTools:
+				find("", "tools", fmt.Sprintf("the server lists more than %d tools; the rest is withheld", maxTools))
+				return nil
+			}
+			names[t.Name] = true
+			c.Tools = append(c.Tools, t)
+		}
+		next, ok := result.Get("nextCursor")
+		if !ok || string(next) == "null" {
+			return nil
+		}
+		if next.Kind() != '"' {
+			find("", "cursor", "nextCursor is not a string; the list ends there")
+			return nil
+		}
+		if cursors[string(next)] {
+			find("", "cursor", "the server repeated a cursor; the list ends there")
+			return nil
+		}
+		cursors[string(next)] = true
+		cursor = next.Clone()
+	}
+}
+
+// listPage asks for one page of a list.
+func (u *Upstream) listPage(ctx context.Context, l *link, method string, cursor jsontext.Value) (wire.Object, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ListTimeout, errListTimeout)
+	defer cancel()
+	var params wire.Object
+	if cursor != nil {
+		params = wire.Object{{Name: "cursor", Raw: jsontext.Value(`"cursor"`), Value: cursor}}
+	}
+	msg, err := l.roundTrip(ctx, &request{id: u.ids.Add(1), method: method, params: l.peer.params(params, nil, nil)})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	if msg.Error != nil {
+		code, text, _ := wire.ErrorCode(msg.Error)
+		return nil, fmt.Errorf("%s: %w", method, &rpcError{code: code, message: text})
+	}
+	result, err := wire.ParseObject(msg.Result)
+	if err != nil {
+		return nil, fmt.Errorf("%s: result: %w", method, err)
+	}
+	return result, nil
+}
+
+// rpcError is a JSON-RPC error that a server gave to a request of Headgate's own.
+type rpcError struct {
+	code    int64
+	message string
+}
+
+func (e *rpcError) Error() string {
+	return fmt.Sprintf("the server answered error %d: %q", e.code, clip(e.message, 200))
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n] + "…"
+}
+
+func hasMember(obj jsontext.Value, name string) bool {
+	if obj == nil {
+		return false
+	}
+	o, err := wire.ParseObject(obj)
+	if err != nil {
+		return false
+	}
+	v, ok := o.Get(name)
+	return ok && string(v) != "null"
+}
+
+// hasListChanged reports whether the server says that it announces changes of its tools.
+func hasListChanged(capabilities jsontext.Value) bool {
+	if capabilities == nil {
+		return false
+	}
+	caps, err := wire.ParseObject(capabilities)
+	if err != nil {
+		return false
+	}
+	v, _ := caps.Get("tools")
+	tools, err := wire.ParseObject(v)
+	if err != nil {
+		return false
+	}
+	changed, _ := tools.Get("listChanged")
+	return string(changed) == "true"
+}
+
+// arrayValues returns copies of the elements of a JSON array.
+func arrayValues(v jsontext.Value) ([]jsontext.Value, error) {
+	if v == nil || v.Kind() != '[' {
+		return nil, errors.New("not an array")
+	}
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	var out []jsontext.Value
+	for dec.PeekKind() != ']' {
+		e, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e.Clone())
+	}
+	return out, nil
+}

@@ -1,0 +1,431 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// streamable is the client side of Streamable HTTP in both eras (2026-07-28, basic/transports/
+// streamable-http; 2025-11-25, basic/transports). Every request is an HTTP exchange of its own, so
+// one that goes wrong touches no other.
+type streamable struct {
+	httpCore
+	url    string
+	events events
+	log    *slog.Logger
+	ids    *atomic.Int64
+	idle   func() // closes idle connections
+
+	peer    atomic.Pointer[peer]
+	session atomic.Pointer[string] // legacy: Mcp-Session-Id, nil for none
+
+	failOnce sync.Once
+	gone     chan struct{}
+	later    background
+}
+
+func (u *Upstream) newStreamable() *streamable {
+	client, tr := newHTTPClient(u.cfg)
+	return &streamable{
+		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), maxAnswer: u.cfg.MaxAnswer},
+		url:      u.cfg.URL,
+		events:   u.events(),
+		log:      u.log,
+		ids:      &u.ids,
+		idle:     tr.CloseIdleConnections,
+		gone:     make(chan struct{}),
+	}
+}
+
+func configuredHeaders(m map[string]string) http.Header {
+	h := make(http.Header, len(m))
+	for k, v := range m {
+		h.Set(k, v)
+	}
+	return h
+}
+
+func (s *streamable) negotiated(p *peer) { s.peer.Store(p) }
+
+func (s *streamable) lost() <-chan struct{} { return s.gone }
+
+func (s *streamable) fail(error) { s.failOnce.Do(func() { close(s.gone) }) }
+
+// close ends the session (legacy) and whatever is still sent in the background.
+func (s *streamable) close() {
+	lost := false
+	select {
+	case <-s.gone:
+		lost = true
+	default:
+	}
+	s.fail(errClosed)
+	if id := s.session.Load(); id != nil && !lost {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		if resp, err := s.do(ctx, http.MethodDelete, s.url, nil, s.headers(""), nil); err == nil {
+			resp.Body.Close()
+		}
+		cancel()
+	}
+	s.later.close()
+	s.idle()
+}
+
+// headers builds the headers of one request from scratch: nothing of the client's own request is in
+// them but what the configuration lets through.
+func (s *streamable) headers(method string) http.Header {
+	h := maps.Clone(s.configured)
+	h["Accept"] = []string{"application/json, text/event-stream"}
+	if p := s.peer.Load(); p != nil {
+		// The header came with 2025-06-18.
+		if p.version >= "2025-06-18" {
+			h["Mcp-Protocol-Version"] = []string{p.version}
+		}
+		if p.era == Modern && method != "" {
+			h["Mcp-Method"] = []string{method}
+		}
+	}
+	if id := s.session.Load(); id != nil {
+		h["Mcp-Session-Id"] = []string{*id}
+	}
+	return h
+}
+
+func (s *streamable) post(ctx context.Context, body []byte, method string, r *request) (*http.Response, error) {
+	h := s.headers(method)
+	h["Content-Type"] = []string{"application/json"}
+	if r != nil {
+		maps.Copy(h, r.header)
+	}
+	return s.do(ctx, http.MethodPost, s.url, bytes.NewReader(body), h, r)
+}
+
+func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
+	m, err := s.exchange(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		// A modern server takes the closed stream as the cancellation; a legacy one has to be told.
+		if p := s.peer.Load(); p != nil && p.era == Legacy && r.cancellable() {
+			s.cancelLater(r.id)
+		}
+		return wire.Message{}, ctx.Err()
+	}
+	return m, err
+}
+
+func (s *streamable) exchange(ctx context.Context, r *request) (wire.Message, error) {
+	resp, err := s.post(ctx, wire.AppendRequest(nil, r.id, r.method, r.params), r.method, r)
+	if err != nil {
+		return wire.Message{}, err
+	}
+	defer resp.Body.Close()
+	if r.method == "initialize" && resp.StatusCode == http.StatusOK {
+		if id := resp.Header.Get("Mcp-Session-Id"); id != "" && validSessionID(id) {
+			s.session.Store(&id)
+		}
+	}
+	if resp.StatusCode == http.StatusOK && mediaType(resp) == "text/event-stream" {
+		return s.readStream(ctx, resp, r)
+	}
+	return s.readAnswer(resp, r)
+}
+
+// validSessionID holds a server to visible ASCII (2025-11-25, basic/transports, "Session
+// Management"), since the value goes back into a header.
+func validSessionID(id string) bool {
+	for i := range len(id) {
+		if id[i] < 0x21 || id[i] > 0x7e {
+			return false
+		}
+	}
+	return len(id) <= 4096
+}
+
+// readAnswer reads an answer that is one body, whatever its status.
+func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, error) {
+	body, err := s.readBody(resp)
+	if err != nil {
+		if errors.Is(err, errTooLarge) {
+			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)
+		}
+		return wire.Message{}, s.failure(failure.ConnectionLost, failure.Unknown, fmt.Errorf("reading the answer: %w", err))
+	}
+	m, perr := wire.Parse(body)
+	own := perr == nil && m.Kind == wire.KindResponse && m.ID == wire.ID(strconv.FormatInt(r.id, 10))
+	nobody := perr == nil && m.Kind == wire.KindResponse && m.ID == "" && m.Error != nil
+	if own || nobody {
+		if err := s.hopFault(resp.StatusCode, m); err != nil {
+			return wire.Message{}, err
+		}
+		// Error answers come with any status; a result is one only with a good status.
+		if resp.StatusCode == http.StatusOK || m.Error != nil && resp.StatusCode != http.StatusUnauthorized {
+			return m, nil
+		}
+	} else if err := s.hopFault(resp.StatusCode, wire.Message{}); err != nil {
+		return wire.Message{}, err
+	}
+	switch {
+	case resp.StatusCode >= 300:
+		return wire.Message{}, s.statusFailure(resp)
+	case perr != nil:
+		return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("HTTP %d with a body that is not a message (%s)", resp.StatusCode, perr))
+	}
+	return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("HTTP %d with a message that is not the answer to the request", resp.StatusCode))
+}
+
+// hopFault tells answers about the hop from answers about the request. m is empty when the body was
+// no message. A server that lost a session says 404 (2025-11-25, basic/transports, "Session
+// Management"); some say 400 with an error that names no request.
+func (s *streamable) hopFault(status int, m wire.Message) error {
+	p := s.peer.Load()
+	if p == nil || p.probing {
+		return nil // the prober judges
+	}
+	code, text, _ := wire.ErrorCode(m.Error)
+	cause := fmt.Errorf("HTTP %d, error %d %q", status, code, clip(text, 100))
+	if p.era == Legacy {
+		switch {
+		case status == http.StatusBadRequest && (code == wire.CodeUnsupportedVersion || code == wire.CodeHeaderMismatch):
+			return &hopError{eraChanged, cause}
+		case s.session.Load() == nil:
+		case status == http.StatusNotFound && (m.ID == "" || code != wire.CodeMethodNotFound):
+			return &hopError{sessionLost, cause}
+		case status == http.StatusBadRequest && m.ID == "":
+			return &hopError{sessionLost, cause}
+		}
+		return nil
+	}
+	// These errors come with status 400; with any other the code is the server's own affair.
+	switch {
+	case status != http.StatusBadRequest:
+	case code == wire.CodeHeaderMismatch:
+		return &hopError{headerMismatch, cause}
+	case code == wire.CodeUnsupportedVersion:
+		return &hopError{eraChanged, cause}
+	case m.ID == "":
+		// Modern servers name the request in their errors; this one asks for a session.
+		return &hopError{eraChanged, cause}
+	}
+	return nil
+}
+
+// readStream reads an SSE answer up to the response.
+func (s *streamable) readStream(ctx context.Context, resp *http.Response, r *request) (wire.Message, error) {
+	st := streamState{}
+	for {
+		m, err := s.readEvents(resp, r, &st)
+		if err == nil || st.lastID == "" || ctx.Err() != nil || s.session.Load() == nil {
+			return m, err
+		}
+		// The server primed the stream for being taken up again (2025-11-25, basic/transports,
+		// "Resumability and Redelivery").
+		if st.resumed++; st.resumed > 20 {
+			return m, err
+		}
+		next, rerr := s.resume(ctx, &st)
+		if rerr != nil {
+			return wire.Message{}, s.failure(failure.ConnectionLost, failure.Unknown, fmt.Errorf("%w; taking the stream up again: %w", err, rerr))
+		}
+		defer next.Body.Close()
+		resp = next
+	}
+}
+
+type streamState struct {
+	lastID  string
+	retry   time.Duration
+	resumed int
+}
+
+func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState) (wire.Message, error) {
+	events := wire.NewEventReader(resp.Body, int(s.maxAnswer))
+	want := wire.ID(strconv.FormatInt(r.id, 10))
+	for {
+		e, err := events.Next()
+		if errors.Is(err, wire.ErrEventTooLarge) {
+			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, errTooLarge)
+		}
+		if err != nil {
+			return wire.Message{}, s.failure(failure.ConnectionLost, failure.Unknown, fmt.Errorf("the stream ended without an answer: %w", err))
+		}
+		if e.HasID {
+			st.lastID = e.ID
+		}
+		if e.Retry > 0 {
+			st.retry = min(e.Retry, time.Minute)
+		}
+		if len(e.Data) == 0 || e.Type != "" && e.Type != "message" {
+			continue
+		}
+		data := append([]byte(nil), e.Data...)
+		m, err := wire.Parse(data)
+		if err != nil {
+			if id, ok := scanID(data, data); ok && id == r.id {
+				return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("an event that is not a message: %w", err))
+			}
+			s.log.Warn("an event that is not a message is skipped", "reason", err.Error())
+			continue
+		}
+		switch {
+		case m.Kind == wire.KindResponse && (m.ID == want || m.ID == "" && m.Error != nil):
+			return m, s.hopFault(resp.StatusCode, m)
+		case m.Kind == wire.KindResponse:
+			s.log.Warn("an answer to another request is dropped", "id", clip(string(m.ID), 64))
+		case m.Kind == wire.KindRequest:
+			s.answerLater(refusal(m))
+		case s.own(m, r) && r.onNotify != nil:
+			r.onNotify(m)
+		default:
+			s.events.handle(m)
+		}
+	}
+}
+
+// own reports whether a notification on r's stream belongs to r.
+func (s *streamable) own(m wire.Message, r *request) bool {
+	switch m.Method {
+	case "notifications/progress":
+		id, ok := progressID(m.Params)
+		return ok && id == r.id
+	case "notifications/message", "notifications/subscriptions/acknowledged":
+		return true
+	}
+	return false
+}
+
+func (s *streamable) resume(ctx context.Context, st *streamState) (*http.Response, error) {
+	wait := time.NewTimer(max(st.retry, 100*time.Millisecond))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.openStream(ctx, st.lastID)
+}
+
+// openStream opens a GET stream.
+func (s *streamable) openStream(ctx context.Context, lastEventID string) (*http.Response, error) {
+	h := s.headers("")
+	h["Accept"] = []string{"text/event-stream"}
+	if lastEventID != "" {
+		h["Last-Event-Id"] = []string{lastEventID}
+	}
+	resp, err := s.do(ctx, http.MethodGet, s.url, nil, h, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK && mediaType(resp) == "text/event-stream" {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusNotAcceptable:
+		return nil, errNoStream
+	case http.StatusNotFound:
+		if s.session.Load() == nil {
+			return nil, errNoStream
+		}
+		return nil, &hopError{sessionLost, errors.New("HTTP 404 to a GET")}
+	case http.StatusOK:
+		return nil, errNoStream
+	}
+	return nil, s.statusFailure(resp)
+}
+
+// follow holds the stream on which the server speaks by itself: GET for a legacy server, a
+// subscription for a modern one.
+func (s *streamable) follow(ctx context.Context, opened func()) error {
+	p := s.peer.Load()
+	if p.era == Legacy {
+		resp, err := s.openStream(ctx, "")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		opened()
+		return s.readOwnEvents(resp)
+	}
+	r := &request{id: s.ids.Add(1), method: "subscriptions/listen", params: p.listenParams(), onNotify: func(m wire.Message) {
+		if m.Method == "notifications/subscriptions/acknowledged" {
+			opened()
+		}
+	}}
+	m, err := s.exchange(ctx, r)
+	if err == nil && m.Error != nil {
+		return errNoStream
+	}
+	return err
+}
+
+func (s *streamable) readOwnEvents(resp *http.Response) error {
+	events := wire.NewEventReader(resp.Body, int(s.maxAnswer))
+	for {
+		e, err := events.Next()
+		if errors.Is(err, wire.ErrEventTooLarge) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(e.Data) == 0 {
+			continue
+		}
+		m, err := wire.Parse(e.Data)
+		switch {
+		case err != nil:
+			s.log.Debug("an event that is not a message is skipped", "reason", err.Error())
+		case m.Kind == wire.KindRequest:
+			s.answerLater(refusal(m))
+		case m.Kind == wire.KindNotification:
+			s.events.handle(m)
+		}
+	}
+}
+
+func (s *streamable) notify(ctx context.Context, method string, params jsontext.Value) error {
+	return s.send(ctx, wire.AppendNotification(nil, method, params), method)
+}
+
+// send posts a message that expects no answer.
+func (s *streamable) send(ctx context.Context, body []byte, method string) error {
+	resp, err := s.post(ctx, body, method, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		return s.statusFailure(resp)
+	}
+	return nil
+}
+
+func (s *streamable) cancelLater(id int64) {
+	params := jsontext.Value(`{"requestId":` + strconv.FormatInt(id, 10) + `,"reason":"the request was given up"}`)
+	s.sendLater(wire.AppendNotification(nil, "notifications/cancelled", params), "notifications/cancelled")
+}
+
+func (s *streamable) answerLater(body []byte) { s.sendLater(body, "") }
+
+func (s *streamable) sendLater(body []byte, method string) {
+	s.later.run(func(ctx context.Context) {
+		if err := s.send(ctx, body, method); err != nil {
+			s.log.Debug("a message without an answer was not delivered", "method", method, "error", err.Error())
+		}
+	})
+}
+
+var _ transport = (*streamable)(nil)

@@ -1,0 +1,181 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/failure"
+)
+
+// newHTTPClient builds the client of one upstream. It has no overall timeout: calls and streams are
+// bounded by their contexts.
+func newHTTPClient(cfg *configs.Upstream) (*http.Client, *http.Transport) {
+	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 30 * time.Second}
+	tr := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   cfg.ConnectTimeout,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          256,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		ReadBufferSize:        16 << 10,
+		WriteBufferSize:       16 << 10,
+		// A header block has no business being larger.
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	return &http.Client{Transport: tr, CheckRedirect: sameOrigin}, tr
+}
+
+// sameOrigin lets a redirect pass that keeps the method (307, 308) and the origin, as frameworks
+// send for a missing slash. Any other would carry the configured credentials to somebody else.
+func sameOrigin(req *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > 3 || req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host || req.Method != first.Method {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// bareError drops what *url.Error adds: the method and the URL, whose query may hold a secret.
+func bareError(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// do sends one HTTP request for r and sorts a failure to get any answer. mayBeSent is set on r as
+// soon as a connection was handed out, which is before the first byte is written.
+func (h *httpCore) do(ctx context.Context, method, target string, body io.Reader, header http.Header, r *request) (*http.Response, error) {
+	if r != nil {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { r.sent.Store(true) }})
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
+	}
+	req.Header = header
+	resp, err := h.client.Do(req)
+	if err == nil {
+		return resp, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	err = bareError(err)
+	var op *net.OpError
+	if r == nil || !r.sent.Load() || errors.As(err, &op) && op.Op == "dial" {
+		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
+	}
+	return nil, h.failure(failure.ConnectionLost, failure.Unknown, err)
+}
+
+// httpCore is what the two HTTP transports share.
+type httpCore struct {
+	server     string
+	client     *http.Client
+	configured http.Header // the headers of the configuration
+	maxAnswer  int64
+}
+
+func (h *httpCore) failure(r failure.Reason, o failure.Outcome, err error) error {
+	return &failure.Failure{Server: h.server, Reason: r, Outcome: o, Cause: err}
+}
+
+// readBody reads an answer whole, up to max_answer bytes.
+func (h *httpCore) readBody(resp *http.Response) ([]byte, error) {
+	var buf []byte
+	if n := resp.ContentLength; n > 0 && n <= h.maxAnswer {
+		buf = make([]byte, 0, n+1)
+	}
+	buf, err := appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1))
+	if err != nil {
+		return buf, err
+	}
+	if int64(len(buf)) > h.maxAnswer {
+		return nil, errTooLarge
+	}
+	return buf, nil
+}
+
+var errTooLarge = errors.New("the answer is larger than max_answer")
+
+func appendAll(buf []byte, r io.Reader) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil {
+			return buf, err
+		}
+	}
+}
+
+// statusFailure sorts an HTTP status that stands in place of an MCP answer.
+func (h *httpCore) statusFailure(resp *http.Response) error {
+	wait, hasWait := retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	cause := &statusError{resp.StatusCode}
+	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired:
+		return h.failure(failure.CredentialsRefused, failure.Refused, cause)
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && hasWait:
+		return &failure.Failure{Server: h.server, Reason: failure.Overloaded, Outcome: failure.Refused, RetryAfter: wait, Cause: cause}
+	case code >= 300 && code < 400:
+		return h.failure(failure.BadUpstreamAnswer, failure.Refused, fmt.Errorf("%w, a redirect to another place; set url to where the server really is", cause))
+	}
+	return h.failure(failure.BadUpstreamAnswer, failure.Unknown, cause)
+}
+
+// statusError is an HTTP status that stands in place of an answer.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string { return fmt.Sprintf("the server answered HTTP %d", e.code) }
+
+// httpStatus returns the status that err reports, or 0.
+func httpStatus(err error) int {
+	var s *statusError
+	if errors.As(err, &s) {
+		return s.code
+	}
+	return 0
+}
+
+// retryAfter reads a Retry-After header in either of its forms (RFC 9110, 10.2.3), capped at an hour.
+func retryAfter(s string, now time.Time) (time.Duration, bool) {
+	if s == "" {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 0 {
+		return time.Duration(min(n, 3600)) * time.Second, true
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return min(max(at.Sub(now), 0), time.Hour), true
+	}
+	return 0, false
+}
+
+func mediaType(resp *http.Response) string {
+	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}

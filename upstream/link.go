@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// Era is one of the two ways in which MCP opens a conversation (2026-07-28, basic/versioning,
+// "Terminology").
+type Era uint8
+
+const (
+	// Legacy is an initialize handshake and a session: 2024-11-05 to 2025-11-25.
+	Legacy Era = iota
+	// Modern is protocol fields on every request: 2026-07-28.
+	Modern
+)
+
+// String returns "legacy" or "modern".
+func (e Era) String() string {
+	if e == Modern {
+		return "modern"
+	}
+	return "legacy"
+}
+
+// MarshalText makes an Era readable in JSON.
+func (e Era) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// peer is what was negotiated with the server on one link. It is immutable.
+type peer struct {
+	era          Era
+	version      string
+	serverInfo   jsontext.Value
+	capabilities jsontext.Value
+	instructions string
+	clientInfo   jsontext.Value // Headgate's own Implementation object
+	probing      bool           // nothing is settled yet: this is what the probe speaks
+}
+
+// link is one connection that has been negotiated.
+type link struct {
+	transport
+	peer *peer
+}
+
+// transport carries messages to one server. Its methods may be called concurrently.
+type transport interface {
+	// roundTrip sends one request and waits for its answer. When ctx ends first it tells the server
+	// that the request is cancelled. Errors are *hopError, *failure.Failure or ctx's.
+	roundTrip(ctx context.Context, r *request) (wire.Message, error)
+	// notify sends one notification.
+	notify(ctx context.Context, method string, params jsontext.Value) error
+	// negotiated tells the transport what the hop speaks from now on.
+	negotiated(p *peer)
+	// follow reads the messages that the server sends outside any request, until the stream ends. It
+	// returns errNoStream when the server offers none. opened is called whenever a stream stands.
+	follow(ctx context.Context, opened func()) error
+	// lost is closed when the connection can no longer be used.
+	lost() <-chan struct{}
+	// fail marks the connection as lost; requests in flight go on if the transport can carry them.
+	fail(err error)
+	// close ends the connection and waits for everything it started.
+	close()
+}
+
+// request is one JSON-RPC request to the server.
+type request struct {
+	id     int64 // from Upstream.ids, so that no two links ever share one
+	method string
+	params jsontext.Value
+	header http.Header // HTTP only: Mcp-Name, Mcp-Param-* and forwarded headers; nil for none
+	// onNotify receives the notifications that belong to this request, in order, until roundTrip
+	// returns. It must not block. nil drops them.
+	onNotify func(wire.Message)
+	// wantsLog says that notifications/message belong to this request where the transport cannot tell.
+	wantsLog bool
+	// sent is set once a byte of the request can have reached the server.
+	sent atomic.Bool
+}
+
+// cancellable reports whether the server is told when the request is given up. initialize must not
+// be cancelled (2025-11-25, basic/utilities/cancellation), and a probe is asked before a server may
+// be sent anything else.
+func (r *request) cancellable() bool {
+	return r.method != "initialize" && r.method != "server/discover"
+}
+
+// events receives what a server says outside any request.
+type events struct {
+	// listChanged is called for notifications/tools/list_changed. It must not block.
+	listChanged func()
+}
+
+func (e events) handle(m wire.Message) {
+	if m.Method == "notifications/tools/list_changed" && e.listChanged != nil {
+		e.listChanged()
+	}
+}
+
+var (
+	errNoStream    = errors.New("the server offers no stream of its own")
+	errListTimeout = errors.New("reading a list took too long")
+	errClosed      = errors.New("the connection was closed")
+)
+
+// hopError is a refusal that concerns the hop between Headgate and the server and not the request:
+// the request was not run and may be sent again once the hop is repaired.
+type hopError struct {
+	kind hopFault
+	err  error
+}
+
+type hopFault uint8
+
+const (
+	sessionLost    hopFault = iota + 1 // the server no longer knows the session
+	eraChanged                         // the server speaks another era or version than was negotiated
+	headerMismatch                     // the server misses or disputes an Mcp-Param-* header
+)
+
+func (e *hopError) Error() string {
+	kind := map[hopFault]string{sessionLost: "session lost", eraChanged: "protocol version refused", headerMismatch: "headers refused"}[e.kind]
+	return fmt.Sprintf("%s: %v", kind, e.err)
+}
+
+func (e *hopError) Unwrap() error { return e.err }
+
+// refusal answers a request that a server sends to Headgate. Headgate declares no client
+// capabilities on a shared hop, so only ping has an answer; everything else ends at once instead of
+// leaving the tool waiting.
+func refusal(m wire.Message) []byte {
+	if m.Method == "ping" {
+		return wire.AppendResult(nil, m.ID, jsontext.Value("{}"))
+	}
+	return wire.AppendError(nil, m.ID, wire.ErrorObject(wire.CodeMethodNotFound,
+		"the client of this session did not declare the capability for "+clip(m.Method, 64), nil))
+}
