@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/headgate/headgate/upstream"
+)
+
+// Admin serves operators: /healthz (the process lives), /readyz (it can do its job), /status (what
+// each upstream is doing and what was found).
+func (g *Gateway) Admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", g.serveHealth)
+	mux.HandleFunc("GET /readyz", g.serveReady)
+	mux.HandleFunc("GET /status", g.serveStatus)
+	return mux
+}
+
+// Ready reports whether requests can be served, and why not. Headgate is ready once every upstream
+// has ended its first attempt to connect and, where any is configured, at least one is up; it is not
+// while it drains.
+func (g *Gateway) Ready() (ok bool, why string) {
+	select {
+	case <-g.drained:
+		return false, "draining"
+	default:
+	}
+	s := g.snapshot.Load()
+	if !s.settled {
+		return false, "upstreams are being connected"
+	}
+	for _, u := range s.upstreams {
+		if u.Status().State == upstream.Up {
+			return true, ""
+		}
+	}
+	if len(s.upstreams) > 0 {
+		return false, "no upstream is up"
+	}
+	return true, ""
+}
+
+func (g *Gateway) serveReady(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	ok, why := g.Ready()
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, why+"\n")
+		return
+	}
+	_, _ = io.WriteString(w, "ready\n")
+}
+
+// Status is what /status shows.
+type Status struct {
+	Ready     bool               `json:"ready"`
+	Why       string             `json:"why,omitempty"`
+	Tools     int                `json:"tools"`
+	Sessions  int                `json:"sessions"`
+	Upstreams []upstream.Status  `json:"upstreams"`
+	Findings  []upstream.Finding `json:"findings"`
+}
+
+// Status returns the current state for operators. It holds no secrets.
+func (g *Gateway) Status() Status {
+	s := g.snapshot.Load()
+	st := Status{Tools: len(s.view.tools), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings}
+	st.Ready, st.Why = g.Ready()
+	if st.Findings == nil {
+		st.Findings = []upstream.Finding{}
+	}
+	for _, u := range s.upstreams {
+		st.Upstreams = append(st.Upstreams, u.Status())
+	}
+	return st
+}
+
+func (g *Gateway) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(g.Status())
+}
+
+// ToolInfo is one exposed tool for the command line.
+type ToolInfo struct {
+	Name       string          `json:"name"`     // exposed
+	Server     string          `json:"server"`   // id of the owner
+	Original   string          `json:"original"` // the owner's own name
+	Definition json.RawMessage `json:"definition"`
+}
+
+// Tools returns the exposed tools in the order of tools/list.
+func (g *Gateway) Tools() []ToolInfo {
+	s := g.snapshot.Load()
+	out := make([]ToolInfo, 0, len(s.view.tools))
+	for _, t := range s.view.tools {
+		out = append(out, ToolInfo{Name: t.name, Server: t.owner.ID(), Original: t.definition.Name, Definition: json.RawMessage(t.exposed)})
+	}
+	return out
+}

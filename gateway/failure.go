@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// answer is what a request comes to: a result, an error, or nothing at all. Exactly one of result
+// and err is set unless silent is.
+type answer struct {
+	result jsontext.Value
+	err    jsontext.Value
+	status int  // HTTP status for modern clients; 0 means 200
+	silent bool // the client cancelled: nothing is sent
+}
+
+// This file is the failure table: the only place where Headgate makes an error of its own. A program
+// at fault gets a JSON-RPC error; a fact that the model can use is a result with isError: true.
+
+// protocolError answers with a JSON-RPC error in Headgate's own name.
+func protocolError(code int64, message string, data jsontext.Value, status int) answer {
+	return answer{err: wire.ErrorObject(code, message, data), status: status}
+}
+
+// unknownTool is the answer for a name that does not exist and for one that this caller may not see;
+// the two are the same bytes.
+func unknownTool(name string) answer {
+	return protocolError(wire.CodeInvalidParams, "Unknown tool: "+name, nil, http.StatusOK)
+}
+
+func invalidParams(text string) answer {
+	return protocolError(wire.CodeInvalidParams, text, nil, http.StatusBadRequest)
+}
+
+func methodNotFound(method string) answer {
+	if len(method) > 128 {
+		method = method[:128] + "…"
+	}
+	return protocolError(wire.CodeMethodNotFound, "Method not found: "+method, nil, http.StatusNotFound)
+}
+
+// incident answers for a bug in Headgate; the id finds the log line.
+func incident() (id string, a answer) {
+	id = rand.Text()[:12]
+	f := &failure.Failure{Reason: failure.Internal, Outcome: failure.Unknown}
+	data := jsontext.Value(`{"headgate":` + string(marker(f, false)) + `,"incident":"` + id + `"}`)
+	return id, protocolError(wire.CodeInternal, "Internal error in the gateway; incident "+id+" in its log", data, http.StatusInternalServerError)
+}
+
+// failCall answers for a tools/call that Headgate could not carry to its end.
+func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
+	retryable := retryable(f, t.repeatable)
+	mark := marker(f, retryable)
+	if f.Reason == failure.BadUpstreamAnswer || f.Reason == failure.Internal {
+		text := fmt.Sprintf("The answer of server %s to tool %s is not valid MCP", f.Server, t.name)
+		return protocolError(wire.CodeInternal, text, jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
+	}
+	b := []byte(`{`)
+	if era == upstream.Modern {
+		b = append(b, `"resultType":"complete",`...)
+	}
+	b = append(b, `"content":[{"type":"text","text":`...)
+	b = wire.AppendString(b, failureText(f, t.name, t.repeatable))
+	b = append(b, `}],"isError":true,"_meta":{"dev.headgate/failure":`...)
+	b = append(b, mark...)
+	b = append(b, `}}`...)
+	return answer{result: b}
+}
+
+// retryable says whether a program may send the same call again without doing harm and with a
+// chance of success.
+func retryable(f *failure.Failure, repeatable bool) bool {
+	switch f.Reason {
+	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.Internal:
+		return false
+	}
+	return f.Outcome != failure.Unknown || repeatable
+}
+
+// marker is the object by which a program tells Headgate's word from an upstream's.
+func marker(f *failure.Failure, retryable bool) jsontext.Value {
+	b := []byte(`{`)
+	if f.Server != "" {
+		b = append(b, `"server":`...)
+		b = wire.AppendString(b, f.Server)
+		b = append(b, ',')
+	}
+	b = fmt.Appendf(b, `"reason":%q,"outcome":%q,"retryable":%t`, f.Reason, f.Outcome, retryable)
+	if f.RetryAfter > 0 {
+		b = fmt.Appendf(b, `,"retryAfterMs":%d`, f.RetryAfter.Milliseconds())
+	}
+	return append(b, '}')
+}
+
+// seconds writes a duration for a reader, rounded up to whole seconds.
+func seconds(d time.Duration) string {
+	n := int64((d + time.Second - 1) / time.Second)
+	if n == 1 {
+		return "1 second"
+	}
+	return fmt.Sprintf("%d seconds", n)
+}

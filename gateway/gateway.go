@@ -1,0 +1,343 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// Options are what a [Gateway] needs beside its configuration.
+type Options struct {
+	// Logger receives what an operator should know; nil discards it.
+	Logger *slog.Logger
+	// Version is Headgate's own, as clients and servers are told.
+	Version string
+	// Embedded are the in-process servers by upstream id; their entries in the configuration name no
+	// url and no command.
+	Embedded map[string]upstream.ServeFunc
+	// Upstream holds the timings of upstreams for which the zero value is not right.
+	Upstream upstream.Options
+}
+
+// Gateway is one Headgate. Run drives it; Handler and ServeStdio serve clients while it runs.
+type Gateway struct {
+	log      *slog.Logger
+	info     jsontext.Value // Headgate's Implementation object
+	opts     Options
+	cursors  *cursors
+	snapshot atomic.Pointer[snapshot]
+	changed  chan struct{} // capacity 1: something a snapshot depends on has changed
+	subs     hub           // whoever wants to hear of a changed list
+	sessions *sessions
+	drained  chan struct{} // closed by Drain
+	drain    func()
+
+	mu      sync.Mutex // guards the fields below
+	cfg     *configs.Config
+	fleet   map[string]*member // serving, by upstream id
+	next    map[string]*member // replacing one of fleet as soon as it is settled
+	start   func(*member)      // starts a member; nil while Run is not running
+	retired sync.WaitGroup     // members that still finish their calls
+	moved   chan struct{}      // closed and replaced with every snapshot
+}
+
+// member is an upstream and the goroutine that drives it.
+type member struct {
+	up     *upstream.Upstream
+	entry  *configs.Upstream
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// New makes a Gateway. It does no I/O.
+func New(cfg *configs.Config, opts Options) *Gateway {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Version == "" {
+		opts.Version = "dev"
+	}
+	g := &Gateway{
+		log:      opts.Logger,
+		info:     jsontext.Value(`{"name":"headgate","version":` + string(wire.AppendString(nil, opts.Version)) + `}`),
+		opts:     opts,
+		cursors:  newCursors(),
+		changed:  make(chan struct{}, 1),
+		sessions: newSessions(),
+		drained:  make(chan struct{}),
+		cfg:      cfg,
+		fleet:    make(map[string]*member),
+		next:     make(map[string]*member),
+		moved:    make(chan struct{}),
+	}
+	g.drain = sync.OnceFunc(func() { close(g.drained) })
+	for id, entry := range cfg.Upstreams {
+		if !entry.Disabled {
+			g.fleet[id] = g.newMember(cfg, entry)
+		}
+	}
+	g.rebuild()
+	return g
+}
+
+func (g *Gateway) newMember(cfg *configs.Config, entry *configs.Upstream) *member {
+	o := g.opts.Upstream
+	o.Logger = g.log
+	o.OnChange = g.touch
+	o.ClientInfo = g.info
+	o.Embedded = g.opts.Embedded[entry.ID]
+	if o.StaleFor == 0 {
+		o.StaleFor = cfg.Lists.StaleFor
+	}
+	if o.Refresh == 0 {
+		o.Refresh = cfg.Lists.TTL
+	}
+	return &member{up: upstream.New(entry, o), entry: entry, done: make(chan struct{})}
+}
+
+// touch asks for a new snapshot.
+func (g *Gateway) touch() {
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+// settle is how long a change waits for others before a snapshot is built, so that a burst of them
+// makes one.
+const settle = 50 * time.Millisecond
+
+// Run connects the upstreams and keeps the catalogue until ctx ends; then it ends every upstream and
+// every process it started, and returns.
+func (g *Gateway) Run(ctx context.Context) {
+	// Upstreams outlive the moment at which clients are turned away, and end with Run.
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	start := func(m *member) {
+		ctx, cancel := context.WithCancel(base)
+		m.cancel = cancel
+		go func() {
+			defer close(m.done)
+			m.up.Run(ctx)
+		}()
+	}
+	g.mu.Lock()
+	g.start = start
+	for _, m := range g.fleet {
+		start(m)
+	}
+	g.mu.Unlock()
+
+	janitor := time.NewTicker(sessionSweep)
+	defer janitor.Stop()
+	for run := true; run; {
+		select {
+		case <-ctx.Done():
+			run = false
+		case <-g.changed:
+			t := time.NewTimer(settle)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			t.Stop()
+			select {
+			case <-g.changed:
+			default:
+			}
+			g.rebuild()
+		case <-janitor.C:
+			g.sessions.sweep(g.config().SessionIdle)
+		}
+	}
+	g.Drain()
+	g.mu.Lock()
+	g.start = nil
+	all := slices.Concat(slices.Collect(maps.Values(g.fleet)), slices.Collect(maps.Values(g.next)))
+	g.mu.Unlock()
+	cancel()
+	for _, m := range all {
+		<-m.done
+	}
+	g.retired.Wait()
+	g.sessions.closeAll()
+}
+
+// config returns the configuration in force.
+func (g *Gateway) config() *configs.Config { return g.snapshot.Load().cfg }
+
+// rebuild builds a snapshot and puts it in place; whoever asked to hear of a changed list hears of
+// it if the list differs.
+func (g *Gateway) rebuild() {
+	g.mu.Lock()
+	for id, m := range g.next {
+		if m.up.Settled() {
+			if old := g.fleet[id]; old != nil {
+				g.retire(old)
+			}
+			g.fleet[id] = m
+			delete(g.next, id)
+		}
+	}
+	cfg := g.cfg
+	settled := len(g.next) == 0
+	ups := make(map[string]*upstream.Upstream, len(g.fleet))
+	for id, m := range g.fleet {
+		ups[id] = m.up
+		settled = settled && m.up.Settled()
+	}
+	s := build(cfg, ups)
+	s.settled = settled
+	old := g.snapshot.Swap(s)
+	close(g.moved)
+	g.moved = make(chan struct{})
+	g.mu.Unlock()
+
+	if old == nil || sameList(old, s) {
+		return
+	}
+	known := make(map[upstream.Finding]bool, len(old.findings))
+	for _, f := range old.findings {
+		known[f] = true
+	}
+	for _, f := range s.findings {
+		if !known[f] && (f.Rule == "name" || f.Rule == "name_collision") {
+			g.log.Warn("finding", "upstream", f.Server, "tool", f.Tool, "rule", f.Rule, "text", f.Text)
+		}
+	}
+	g.subs.tell()
+}
+
+// Apply puts a new configuration in place. Upstreams whose entry is the same keep their connections;
+// one that is gone or disabled leaves lists and calls at once, and its calls in flight may finish;
+// one whose entry changed serves as it was until its successor has made its first attempt. Apply does
+// not fail: cfg has been validated.
+func (g *Gateway) Apply(cfg *configs.Config) {
+	g.mu.Lock()
+	replaceAll := cfg.Lists.StaleFor != g.cfg.Lists.StaleFor || cfg.Lists.TTL != g.cfg.Lists.TTL
+	for id, m := range g.next {
+		// A replacement that the newer configuration overtakes never serves.
+		g.retire(m)
+		delete(g.next, id)
+	}
+	for id, m := range g.fleet {
+		entry := cfg.Upstreams[id]
+		if entry == nil || entry.Disabled {
+			g.retire(m)
+			delete(g.fleet, id)
+			continue
+		}
+		if replaceAll || !sameConnection(m.entry, entry) {
+			n := g.newMember(cfg, entry)
+			g.next[id] = n
+			g.startMember(n)
+		}
+	}
+	for id, entry := range cfg.Upstreams {
+		if g.fleet[id] == nil && !entry.Disabled {
+			m := g.newMember(cfg, entry)
+			g.fleet[id] = m
+			g.startMember(m)
+		}
+	}
+	g.cfg = cfg
+	g.mu.Unlock()
+	g.rebuild()
+}
+
+func (g *Gateway) startMember(m *member) {
+	if g.start != nil {
+		g.start(m)
+	}
+}
+
+// sameConnection reports whether two entries differ at most in what concerns Headgate's side alone.
+func sameConnection(a, b *configs.Upstream) bool {
+	c := *b
+	c.Prefix, c.Repeatable = a.Prefix, a.Repeatable
+	return a.Equal(&c)
+}
+
+// retire ends a member once its calls have finished, or after the drain time. g.mu is held.
+func (g *Gateway) retire(m *member) {
+	if m.cancel == nil {
+		return // never started
+	}
+	limit := g.cfg.Drain
+	g.retired.Go(func() {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		select {
+		case <-m.up.Idle():
+		case <-t.C:
+		case <-m.done:
+		}
+		m.cancel()
+		<-m.done
+	})
+}
+
+// Drain tells every long-lived stream to end with its final message, and readiness to say no. Calls
+// go on.
+func (g *Gateway) Drain() { g.drain() }
+
+// WaitSettled waits until every upstream has ended its first attempt to connect, well or badly, or
+// until ctx ends.
+func (g *Gateway) WaitSettled(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		moved := g.moved
+		g.mu.Unlock()
+		if g.snapshot.Load().settled {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the upstreams: %w", ctx.Err())
+		}
+	}
+}
+
+// hub wakes subscribers. A subscriber that has not yet seen the last signal is not given another.
+type hub struct {
+	mu   sync.Mutex // guards subs
+	subs map[chan struct{}]struct{}
+}
+
+func (h *hub) subscribe() (c chan struct{}, cancel func()) {
+	c = make(chan struct{}, 1)
+	h.mu.Lock()
+	if h.subs == nil {
+		h.subs = make(map[chan struct{}]struct{})
+	}
+	h.subs[c] = struct{}{}
+	h.mu.Unlock()
+	return c, func() {
+		h.mu.Lock()
+		delete(h.subs, c)
+		h.mu.Unlock()
+	}
+}
+
+func (h *hub) tell() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.subs {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

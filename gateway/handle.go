@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// exchange is one request of a client, the same from every transport and era.
+type exchange struct {
+	era     upstream.Era
+	version string // protocol version of the client's hop
+	caller  authz.Caller
+	method  string
+	params  wire.Object // nil when there are none
+	header  http.Header // nil on stdio
+
+	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
+	logLevel     string         // least level of log messages wanted; "" for none
+	progress     jsontext.Value // the client's progress token; nil for none
+	// notify sends a notification that belongs to this request to the client. It does not block.
+	notify func(method string, params jsontext.Value)
+}
+
+// handle answers one request. A panic is caught here and nowhere else.
+func (g *Gateway) handle(ctx context.Context, x *exchange) (a answer) {
+	defer func() {
+		if p := recover(); p != nil {
+			id, failed := incident()
+			g.log.Error("panic while answering a request", "incident", id, "method", x.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			a = failed
+		}
+	}()
+	s := g.snapshot.Load()
+	switch x.method {
+	case "tools/call":
+		return g.callTool(ctx, s, x)
+	case "tools/list":
+		return g.listTools(s, x)
+	case "server/discover":
+		if x.era == upstream.Modern {
+			return g.discover(s)
+		}
+	case "ping":
+		if x.era == upstream.Legacy {
+			return answer{result: jsontext.Value("{}")}
+		}
+	}
+	return methodNotFound(x.method)
+}
+
+// routed are the members of params that Headgate itself reads or that decide what a server runs. A
+// member that differs from one of them only in case would be taken for it by servers that match
+// names loosely, and is refused.
+var routed = []string{"name", "uri", "arguments", "_meta", "cursor", "ref", "task", "inputResponses", "requestState"}
+
+// routedMeta is the same for _meta.
+var routedMeta = []string{"progressToken", metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, metaSubscription}
+
+// The _meta keys of the protocol (2026-07-28, basic, "Reserved keys").
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+)
+
+// callTool routes a call to the upstream that owns the tool.
+func (g *Gateway) callTool(ctx context.Context, s *snapshot, x *exchange) answer {
+	raw, _ := x.params.Get("name")
+	name, ok := wire.String(raw)
+	if !ok {
+		return invalidParams("tools/call needs params.name, a string")
+	}
+	if args, ok := x.params.Get("arguments"); ok && args.Kind() != '{' && string(args) != "null" {
+		return invalidParams("params.arguments must be an object")
+	}
+	t := s.byName[name]
+	if t == nil {
+		return unknownTool(name)
+	}
+	if x.era == upstream.Modern && x.header != nil {
+		if text := t.definition.CheckHeaders(x.header, x.params); text != "" {
+			return headerMismatch(text)
+		}
+	}
+	began := time.Now()
+	reply, err := t.owner.Call(ctx, &upstream.Call{
+		Method:       x.method,
+		Params:       x.params,
+		Name:         t.definition.Name,
+		Tool:         t.definition,
+		Capabilities: x.capabilities,
+		LogLevel:     x.logLevel,
+		Progress:     x.progress,
+		Header:       x.header,
+		Notify:       x.notify,
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return answer{silent: true}
+		}
+		f := failure.As(err)
+		if f == nil {
+			panic(fmt.Errorf("a call failed without a reason: %w", err))
+		}
+		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
+			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
+		return failCall(f, t, x.era)
+	}
+	if reply.Error != nil {
+		return answer{err: reply.Error}
+	}
+	return answer{result: completed(reply.Result, reply.Era, x.era)}
+}
+
+// completed adds resultType to the result of a legacy server for a modern client, which may rely on
+// it (2026-07-28, basic, "ResultType"). Any other result passes as it is.
+func completed(result jsontext.Value, from, to upstream.Era) jsontext.Value {
+	if from != upstream.Legacy || to != upstream.Modern {
+		return result
+	}
+	obj, err := wire.ParseObject(result)
+	if err != nil {
+		return result // duplicate names: the server's affair
+	}
+	if _, ok := obj.Get("resultType"); ok {
+		return result
+	}
+	open := 0
+	for result[open] != '{' {
+		open++
+	}
+	b := make([]byte, 0, len(result)+24)
+	b = append(b, result[:open+1]...)
+	b = append(b, `"resultType":"complete"`...)
+	if len(obj) > 0 {
+		b = append(b, ',')
+	}
+	return append(b, result[open+1:]...)
+}

@@ -1,0 +1,276 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// Handler serves clients of both eras over Streamable HTTP at /mcp.
+func (g *Gateway) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", g.serveMCP)
+	mux.HandleFunc("/mcp/{$}", g.serveMCP)
+	mux.HandleFunc("/healthz", g.serveHealth)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, wire.CodeInvalidRequest, "no such path; the MCP endpoint is /mcp")
+	})
+	return mux
+}
+
+func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
+	cfg := g.config()
+	if ok, why := allowed(cfg, r); !ok {
+		refuse(w, http.StatusForbidden, wire.CodeInvalidRequest, "Forbidden: "+why)
+		return
+	}
+	cors(w, r)
+	caller := authz.Anonymous()
+	switch r.Method {
+	case http.MethodPost:
+		g.servePost(w, r, caller, cfg.MaxBody)
+	case http.MethodGet:
+		g.serveGet(w, r, caller)
+	case http.MethodDelete:
+		g.serveDelete(w, r, caller)
+	case http.MethodOptions:
+		w.Header().Set("Allow", "POST, GET, DELETE, OPTIONS")
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		methodNotAllowed(w, "POST, GET, DELETE")
+	}
+}
+
+// refuse answers an HTTP request that never became an MCP one, with an error that names no request.
+func refuse(w http.ResponseWriter, status int, code int64, text string) {
+	writeJSON(w, status, wire.AppendError(nil, "", wire.ErrorObject(code, text, nil)))
+}
+
+func methodNotAllowed(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	refuse(w, http.StatusMethodNotAllowed, wire.CodeInvalidRequest, "method not allowed here; use "+allow)
+}
+
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz.Caller, maxBody int64) {
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, wire.CodeInvalidRequest, "Content-Type must be application/json")
+		return
+	}
+	accept := accepts(r)
+	if !accept.json && !accept.stream {
+		refuse(w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow application/json or text/event-stream, better both")
+		return
+	}
+	body, err := readBody(w, r, maxBody)
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			w.Header().Set("Connection", "close")
+			refuse(w, http.StatusRequestEntityTooLarge, wire.CodeInvalidRequest, "the request is larger than max_body allows")
+			return
+		}
+		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest, "the request body could not be read")
+		return
+	}
+	m, err := wire.Parse(body)
+	if err != nil {
+		var e *wire.Error
+		errors.As(err, &e)
+		writeJSON(w, http.StatusBadRequest, wire.AppendError(nil, e.ID, wire.ErrorObject(e.Code, e.Message, nil)))
+		return
+	}
+	header := r.Header.Values("Mcp-Protocol-Version")
+	if len(header) > 1 {
+		g.reply(newResponder(w, accept), m.ID, upstream.Modern, headerMismatch("Mcp-Protocol-Version is given more than once"))
+		return
+	}
+	p := &post{w: w, r: r, caller: caller, accept: accept, m: m}
+	if len(header) == 1 {
+		p.version = header[0]
+	}
+	if p.modern() {
+		g.serveModern(p)
+	} else {
+		g.serveLegacy(p)
+	}
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body := http.MaxBytesReader(w, r.Body, limit)
+	if n := r.ContentLength; n >= 0 && n <= limit {
+		b := make([]byte, n)
+		_, err := io.ReadFull(body, b)
+		return b, err
+	}
+	return io.ReadAll(body)
+}
+
+// post is one POST whose body is a message.
+type post struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	caller  authz.Caller
+	accept  acceptable
+	m       wire.Message
+	version string // Mcp-Protocol-Version, "" when absent
+}
+
+// modern reports the era of a request (2026-07-28, basic/versioning, "Backward Compatibility"):
+// modern if it carries a protocol version in _meta, or names in its header a version that is not one
+// of the handshake's. initialize is the handshake whatever stands around it.
+func (p *post) modern() bool {
+	if _, has := bodyVersion(p.m); has {
+		return true
+	}
+	if p.m.Kind == wire.KindRequest && p.m.Method == "initialize" {
+		return false
+	}
+	return p.version != "" && !slices.Contains(legacyVersions, p.version)
+}
+
+func (g *Gateway) serveModern(p *post) {
+	if p.m.Kind == wire.KindNotification {
+		// There is no notification a modern client could send over HTTP that means anything
+		// (2026-07-28, basic/transports/streamable-http, "Sending Messages").
+		p.w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if p.m.Kind == wire.KindResponse {
+		refuse(p.w, http.StatusBadRequest, wire.CodeInvalidRequest, "clients send no responses in this protocol version")
+		return
+	}
+	out := newResponder(p.w, p.accept)
+	x := &exchange{caller: p.caller, header: p.r.Header, notify: out.notify}
+	if a, ok := p.readModern(x); !ok {
+		g.reply(out, p.m.ID, upstream.Modern, a)
+		return
+	}
+	if x.method == "subscriptions/listen" {
+		g.listen(p, x)
+		return
+	}
+	g.reply(out, p.m.ID, upstream.Modern, g.handle(p.r.Context(), x))
+}
+
+// readModern reads a modern request and checks its headers against its body ("Server Validation").
+func (p *post) readModern(x *exchange) (a answer, ok bool) {
+	body, _ := bodyVersion(p.m)
+	switch {
+	case p.version == "":
+		return headerMismatch("Mcp-Protocol-Version is missing"), false
+	case body != "" && body != p.version:
+		return headerMismatch("Mcp-Protocol-Version does not match the request"), false
+	case p.version != modernVersion:
+		return unsupportedVersion(p.version), false
+	}
+	if a, ok := x.read(p.m); !ok {
+		return a, false
+	}
+	if text := checkHeader(p.r.Header, "Mcp-Method", p.m.Method, false); text != "" {
+		return headerMismatch(text), false
+	}
+	if member := namedBy[p.m.Method]; member != "" {
+		raw, _ := x.params.Get(member)
+		name, isString := wire.String(raw)
+		if isString {
+			if text := checkHeader(p.r.Header, "Mcp-Name", name, true); text != "" {
+				return headerMismatch(text), false
+			}
+		}
+	}
+	return x.readModern()
+}
+
+// namedBy is the member of params that Mcp-Name mirrors, by method.
+var namedBy = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+func checkHeader(h http.Header, name, want string, encoded bool) string {
+	v := h.Values(name)
+	switch {
+	case len(v) == 0:
+		return name + " is missing"
+	case len(v) > 1:
+		return name + " is given more than once"
+	}
+	got := v[0]
+	if encoded {
+		var err error
+		if got, err = wire.DecodeHeaderValue(got); err != nil {
+			return name + " has invalid characters or encoding"
+		}
+	}
+	if got != want {
+		return name + " does not match the request"
+	}
+	return ""
+}
+
+// reply sends an answer with the status that the era demands.
+func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) {
+	if a.silent {
+		out.finish(0, nil)
+		return
+	}
+	status := http.StatusOK
+	// Legacy clients take any status but 200 for a fault of the transport.
+	if era == upstream.Modern && a.status != 0 || a.status == http.StatusInternalServerError {
+		status = a.status
+	}
+	out.finish(status, a.message(id))
+}
+
+// message is the answer as a JSON-RPC response.
+func (a answer) message(id wire.ID) []byte {
+	if a.err != nil {
+		return wire.AppendError(make([]byte, 0, len(a.err)+64), id, a.err)
+	}
+	return wire.AppendResult(make([]byte, 0, len(a.result)+64), id, a.result)
+}
+
+// listen serves subscriptions/listen over HTTP (2026-07-28, basic/patterns/subscriptions).
+func (g *Gateway) listen(p *post, x *exchange) {
+	if !p.accept.stream {
+		refuse(p.w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow text/event-stream for a subscription")
+		return
+	}
+	sub, a := newSubscription(p.m.ID, x)
+	if sub == nil {
+		g.reply(newResponder(p.w, p.accept), p.m.ID, upstream.Modern, a)
+		return
+	}
+	streamHeaders(p.w.Header())
+	p.w.WriteHeader(http.StatusOK)
+	rc := http.NewResponseController(p.w)
+	g.subscribe(p.r.Context(), sub, func(b []byte) error { return write(p.w, rc, wire.AppendEvent(nil, "", "", b)) },
+		func() error { return write(p.w, rc, wire.AppendComment(nil, "")) })
+}
+
+// serveHealth answers whether the process is alive. It needs no caller.
+func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		methodNotAllowed(w, "GET")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// cancelOn derives a context that also ends when c is closed.
+func cancelOn(ctx context.Context, c <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-c:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}

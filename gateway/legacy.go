@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+const sessionHeader = "Mcp-Session-Id"
+
+// serveLegacy serves a POST of the handshake era (2025-11-25, basic/transports).
+func (g *Gateway) serveLegacy(p *post) {
+	out := newResponder(p.w, p.accept)
+	if p.m.Kind == wire.KindRequest && p.m.Method == "initialize" {
+		g.openSession(p, out)
+		return
+	}
+	s, ok := g.session(p.w, p.r, p.caller)
+	if !ok {
+		return
+	}
+	switch p.m.Kind {
+	case wire.KindNotification:
+		if p.m.Method == "notifications/cancelled" {
+			s.cancel(cancelledID(p.m))
+		}
+		p.w.WriteHeader(http.StatusAccepted)
+		return
+	case wire.KindResponse:
+		// Headgate has asked nothing, so there is nothing that this could answer.
+		p.w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	ctx, cancel := context.WithCancel(p.r.Context())
+	defer cancel()
+	defer s.begin(p.m.ID, cancel)()
+	x := &exchange{era: upstream.Legacy, version: s.version, caller: p.caller, header: p.r.Header, notify: out.notify}
+	g.reply(out, p.m.ID, upstream.Legacy, g.handleLegacy(ctx, s, x, p.m))
+}
+
+// handleLegacy answers one request of a session, whatever the transport.
+func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m wire.Message) answer {
+	if a, ok := x.read(m); !ok {
+		return a
+	}
+	if m.Method == "logging/setLevel" {
+		return s.setLevel(x)
+	}
+	x.logLevel = s.level()
+	return g.handle(ctx, x)
+}
+
+// openSession answers initialize. A session id that comes with it is of an earlier session and means
+// nothing here.
+func (g *Gateway) openSession(p *post, out *responder) {
+	x := &exchange{era: upstream.Legacy, caller: p.caller}
+	if a, ok := x.read(p.m); !ok {
+		g.reply(out, p.m.ID, upstream.Legacy, a)
+		return
+	}
+	version, a := g.initialize(g.snapshot.Load(), x.params)
+	if version == "" {
+		g.reply(out, p.m.ID, upstream.Legacy, a)
+		return
+	}
+	s := newSession(p.caller.Subject, version)
+	if !g.sessions.open(s) {
+		p.w.Header().Set("Retry-After", "60")
+		refuse(p.w, http.StatusServiceUnavailable, wire.CodeInternal, "too many sessions are open")
+		return
+	}
+	p.w.Header().Set(sessionHeader, s.id)
+	g.reply(out, p.m.ID, upstream.Legacy, a)
+}
+
+// session finds the session of a request, or refuses.
+func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.Caller) (*session, bool) {
+	ids := r.Header.Values(sessionHeader)
+	if len(ids) != 1 || ids[0] == "" {
+		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest,
+			"this request belongs to no session: send initialize first and then its "+sessionHeader+" with every request, or speak protocol version "+modernVersion)
+		return nil, false
+	}
+	if v := r.Header.Get("Mcp-Protocol-Version"); v != "" && !slices.Contains(legacyVersions, v) {
+		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest, "Mcp-Protocol-Version is not one that a session can have")
+		return nil, false
+	}
+	s := g.sessions.get(ids[0], caller.Subject)
+	if s == nil {
+		refuse(w, http.StatusNotFound, wire.CodeInvalidRequest, "no such session; send initialize to open a new one")
+		return nil, false
+	}
+	return s, true
+}
+
+// serveGet serves the stream on which a session hears what belongs to no request.
+func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.Caller) {
+	if r.Header.Get(sessionHeader) == "" {
+		methodNotAllowed(w, "POST")
+		return
+	}
+	s, ok := g.session(w, r, caller)
+	if !ok {
+		return
+	}
+	if !accepts(r).stream {
+		refuse(w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow text/event-stream")
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	changes, unsubscribe := g.subs.subscribe()
+	defer unsubscribe()
+	defer s.openStream(cancel)()
+
+	streamHeaders(w.Header())
+	w.WriteHeader(http.StatusOK)
+	rc := http.NewResponseController(w)
+	// Headers alone may wait in a proxy; a comment brings them through.
+	err := write(w, rc, wire.AppendComment(nil, ""))
+	tick := time.NewTicker(keepAlive)
+	defer tick.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ended:
+			return
+		case <-g.drained:
+			return
+		case <-changes:
+			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, "notifications/tools/list_changed", nil)))
+		case <-tick.C:
+			s.touch()
+			err = write(w, rc, wire.AppendComment(nil, ""))
+		}
+	}
+}
+
+func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, caller authz.Caller) {
+	if r.Header.Get(sessionHeader) == "" {
+		methodNotAllowed(w, "POST")
+		return
+	}
+	if s, ok := g.session(w, r, caller); ok {
+		g.sessions.close(s)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

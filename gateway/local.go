@@ -1,0 +1,39 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// Answer is the outcome of a call made by the operator, with the channel it came in.
+type Answer struct {
+	Result json.RawMessage // set when the call was answered with a result
+	Error  json.RawMessage // set when it was answered with a JSON-RPC error
+}
+
+// IsError reports whether the answer is a result with isError: true.
+func (a Answer) IsError() bool {
+	obj, err := wire.ParseObject(jsontext.Value(a.Result))
+	if err != nil {
+		return false
+	}
+	v, _ := obj.Get("isError")
+	return string(v) == "true"
+}
+
+// Call calls a tool by its exposed name on the path that a client's call takes, as a modern client
+// without capabilities. arguments is a JSON object or nil.
+func (g *Gateway) Call(ctx context.Context, name string, arguments json.RawMessage) Answer {
+	params := wire.Object{{Name: "name", Raw: jsontext.Value(`"name"`), Value: wire.AppendString(nil, name)}}
+	if arguments != nil {
+		params = append(params, wire.Member{Name: "arguments", Raw: jsontext.Value(`"arguments"`), Value: jsontext.Value(arguments)})
+	}
+	a := g.handle(ctx, &exchange{era: upstream.Modern, version: modernVersion, caller: authz.Anonymous(), method: "tools/call", params: params})
+	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}
+}

@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+const (
+	// keepAlive is how often a stream that is silent is given a comment, so that proxies and clients
+	// do not take it for dead.
+	keepAlive = 20 * time.Second
+	// writeLimit is how long a client may take to accept one write. Streams have no limit over all.
+	writeLimit = 30 * time.Second
+	// notifyQueue is how many notifications of one request wait for a client that reads slowly; more
+	// are dropped, never held against the upstream.
+	notifyQueue = 256
+)
+
+// responder answers one POST. It begins as plain JSON and becomes an SSE stream only if something
+// has to be sent before the answer.
+type responder struct {
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	stream bool // the client accepts a stream
+	json   bool // the client accepts plain JSON
+
+	mu     sync.Mutex // guards the fields below
+	queue  chan []byte
+	closed bool
+	pump   chan struct{} // closed when the pump has written everything
+}
+
+func newResponder(w http.ResponseWriter, accept acceptable) *responder {
+	return &responder{w: w, rc: http.NewResponseController(w), stream: accept.stream, json: accept.json}
+}
+
+// notify queues a notification. It never blocks: the writing is the pump's.
+func (r *responder) notify(method string, params jsontext.Value) {
+	if !r.stream {
+		return
+	}
+	event := wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, params))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return // nothing goes out after the answer
+	}
+	r.startLocked()
+	select {
+	case r.queue <- event:
+	default:
+	}
+}
+
+func (r *responder) startLocked() {
+	if r.queue != nil {
+		return
+	}
+	r.queue = make(chan []byte, notifyQueue)
+	r.pump = make(chan struct{})
+	go r.run(r.queue)
+}
+
+// run writes the stream. Only run touches w from the first notification to the answer.
+func (r *responder) run(queue <-chan []byte) {
+	defer close(r.pump)
+	streamHeaders(r.w.Header())
+	r.w.WriteHeader(http.StatusOK)
+	tick := time.NewTicker(keepAlive)
+	defer tick.Stop()
+	broken := false
+	for {
+		var b []byte
+		select {
+		case e, ok := <-queue:
+			if !ok {
+				return
+			}
+			b = e
+		case <-tick.C:
+			b = wire.AppendComment(nil, "")
+		}
+		// A client that is gone is noticed by the server, which ends the request's context.
+		broken = broken || write(r.w, r.rc, b) != nil
+	}
+}
+
+func streamHeaders(h http.Header) {
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// write sends one piece of a stream and flushes it.
+func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
+	// Recorders in tests know no deadlines; real connections do.
+	_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	return rc.Flush()
+}
+
+// finish sends the answer, a whole JSON-RPC message. A nil message ends the stream without one.
+func (r *responder) finish(status int, message []byte) {
+	r.mu.Lock()
+	r.closed = true
+	if !r.json && message != nil {
+		r.startLocked() // the client accepts nothing but a stream
+	}
+	queue, pump := r.queue, r.pump
+	r.mu.Unlock()
+	if queue != nil {
+		close(queue)
+		<-pump
+		if message != nil {
+			_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", message))
+		}
+		_ = r.rc.SetWriteDeadline(time.Time{})
+		return
+	}
+	if message == nil {
+		return
+	}
+	writeJSON(r.w, status, message)
+}
+
+func writeJSON(w http.ResponseWriter, status int, message []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(message)
+}

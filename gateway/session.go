@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/wire"
+)
+
+const (
+	// sessionSweep is how often idle sessions are looked for.
+	sessionSweep = 15 * time.Second
+	// maxSessions bounds what clients that never end their sessions can hold.
+	maxSessions = 100_000
+)
+
+// session is a legacy client's conversation (2025-11-25, basic/transports, "Session Management").
+// It belongs to the subject that opened it.
+type session struct {
+	id       string
+	subject  string
+	version  string
+	used     atomic.Int64 // unix nanoseconds of the last request
+	logLevel atomic.Pointer[string]
+	ended    chan struct{}
+	end      func()
+
+	mu       sync.Mutex // guards the fields below
+	inflight map[wire.ID][]context.CancelFunc
+	running  int
+	stream   context.CancelFunc // ends the GET stream that stands; nil for none
+	streamNo int
+}
+
+func newSession(subject, version string) *session {
+	s := &session{id: rand.Text() + rand.Text(), subject: subject, version: version, ended: make(chan struct{})}
+	s.end = sync.OnceFunc(func() { close(s.ended) })
+	s.touch()
+	return s
+}
+
+func (s *session) touch() { s.used.Store(time.Now().UnixNano()) }
+
+// level returns the least level of log messages that the client asked for, or "".
+func (s *session) level() string {
+	if l := s.logLevel.Load(); l != nil {
+		return *l
+	}
+	return ""
+}
+
+// begin registers a request for cancellation; the returned function ends the registration. Clients
+// exist that use one id for several requests at a time, so an id may stand for more than one.
+func (s *session) begin(id wire.ID, cancel context.CancelFunc) (finish func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inflight == nil {
+		s.inflight = make(map[wire.ID][]context.CancelFunc)
+	}
+	list := s.inflight[id]
+	n := len(list)
+	s.inflight[id] = append(list, cancel)
+	s.running++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running--
+		s.touch()
+		list := s.inflight[id]
+		if n < len(list) {
+			list[n] = nil
+		}
+		for _, c := range list {
+			if c != nil {
+				return
+			}
+		}
+		delete(s.inflight, id)
+	}
+}
+
+// cancel ends the requests with an id.
+func (s *session) cancel(id wire.ID) {
+	s.mu.Lock()
+	list := append([]context.CancelFunc(nil), s.inflight[id]...)
+	s.mu.Unlock()
+	for _, c := range list {
+		if c != nil {
+			c()
+		}
+	}
+}
+
+// openStream makes cancel the end of the session's one GET stream; a stream that stood is ended, so
+// that a client which lost its connection gets its stream back.
+func (s *session) openStream(cancel context.CancelFunc) (closed func()) {
+	s.mu.Lock()
+	old := s.stream
+	s.stream = cancel
+	s.streamNo++
+	no := s.streamNo
+	s.mu.Unlock()
+	if old != nil {
+		old()
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.touch()
+		if s.streamNo == no {
+			s.stream = nil
+		}
+	}
+}
+
+func (s *session) idleSince() (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Unix(0, s.used.Load()), s.running == 0 && s.stream == nil
+}
+
+// sessions are the sessions that stand, by id.
+type sessions struct {
+	mu  sync.Mutex // guards all
+	all map[string]*session
+}
+
+func newSessions() *sessions { return &sessions{all: make(map[string]*session)} }
+
+// open adds a session; false when there are too many.
+func (ss *sessions) open(s *session) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.all) >= maxSessions {
+		return false
+	}
+	ss.all[s.id] = s
+	return true
+}
+
+// get returns the session with an id if it belongs to the subject. An id that belongs to somebody
+// else is as unknown as one that never was.
+func (ss *sessions) get(id, subject string) *session {
+	ss.mu.Lock()
+	s := ss.all[id]
+	ss.mu.Unlock()
+	if s == nil || s.subject != subject {
+		return nil
+	}
+	s.touch()
+	return s
+}
+
+func (ss *sessions) close(s *session) {
+	ss.mu.Lock()
+	delete(ss.all, s.id)
+	ss.mu.Unlock()
+	s.end()
+}
+
+// sweep ends the sessions that have been idle for longer than limit. A session with a request or a
+// stream is not idle.
+func (ss *sessions) sweep(limit time.Duration) {
+	ss.mu.Lock()
+	var old []*session
+	for _, s := range ss.all {
+		if since, idle := s.idleSince(); idle && time.Since(since) > limit {
+			old = append(old, s)
+		}
+	}
+	ss.mu.Unlock()
+	for _, s := range old {
+		ss.close(s)
+	}
+}
+
+func (ss *sessions) count() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.all)
+}
+
+func (ss *sessions) closeAll() {
+	ss.mu.Lock()
+	all := ss.all
+	ss.all = make(map[string]*session)
+	ss.mu.Unlock()
+	for _, s := range all {
+		s.end()
+	}
+}
