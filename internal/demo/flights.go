@@ -11,9 +11,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// bookingDays is how many days ahead seats are sold.
-const bookingDays = 330
-
 func flights(now func() time.Time) Server {
 	return Server{
 		ID:    "flights",
@@ -76,7 +73,7 @@ func bookFlight(now func() time.Time) tool {
 // checkDate says what is wrong with a departure date, or "".
 func checkDate(date string, now time.Time) string {
 	today := now.Truncate(24 * time.Hour)
-	first, last := today.AddDate(0, 0, 1), today.AddDate(0, 0, bookingDays)
+	first := today.AddDate(0, 0, 1)
 	day, err := time.Parse(time.DateOnly, date)
 	var fact string
 	switch {
@@ -84,14 +81,12 @@ func checkDate(date string, now time.Time) string {
 		fact = fmt.Sprintf("No flight was booked: the argument date is %s, which is not a day in the form YYYY-MM-DD.", shorten(date))
 	case day.Before(first):
 		fact = fmt.Sprintf("No flight was booked: the argument date is %s, which is not in the future.", date)
-	case day.After(last):
-		fact = fmt.Sprintf("No flight was booked: the argument date is %s, and seats are sold only %d days ahead.", date, bookingDays)
 	default:
 		return ""
 	}
 	return sentences(fact,
 		fmt.Sprintf("Today is %s (UTC).", today.Format(time.DateOnly)),
-		fmt.Sprintf("Valid dates are %s to %s.", first.Format(time.DateOnly), last.Format(time.DateOnly)),
+		fmt.Sprintf("Valid dates are %s and later.", first.Format(time.DateOnly)),
 		"Call book_flight again with a valid date; if it is unclear which day the user means, ask.")
 }
 

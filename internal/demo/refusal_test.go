@@ -6,7 +6,7 @@ import (
 )
 
 func TestRefusals(t *testing.T) {
-	dates := "Today is 2026-03-14 (UTC). Valid dates are 2026-03-15 to 2027-02-07. " +
+	dates := "Today is 2026-03-14 (UTC). Valid dates are 2026-03-15 and later. " +
 		"Call book_flight again with a valid date; if it is unclear which day the user means, ask."
 	invalid := func(tool, faults, takes string) string {
 		return tool + " did nothing, because its arguments are not valid. " + faults + " " + takes + " Correct them and call again."
@@ -21,8 +21,6 @@ func TestRefusals(t *testing.T) {
 			"No flight was booked: the argument date is 2026-03-14, which is not in the future. " + dates},
 		{"the past", "book_flight", `{"to":"Oslo","date":"1999-12-31"}`,
 			"No flight was booked: the argument date is 1999-12-31, which is not in the future. " + dates},
-		{"too far ahead", "book_flight", `{"to":"Oslo","date":"2027-02-08"}`,
-			"No flight was booked: the argument date is 2027-02-08, and seats are sold only 330 days ahead. " + dates},
 		{"no such day", "book_flight", `{"to":"Oslo","date":"2026-02-30"}`,
 			`No flight was booked: the argument date is "2026-02-30", which is not a day in the form YYYY-MM-DD. ` + dates},
 		{"a word for a date", "book_flight", `{"to":"Oslo","date":"the day after tomorrow, or if that is sold out the next"}`,
