@@ -1,11 +1,43 @@
 package authz
 
+import "slices"
+
 // Caller is who sent a request. It is immutable.
 type Caller struct {
-	// Subject names the caller; it is unique among callers.
+	// Subject names the caller among those of one issuer.
 	Subject string
+	// Issuer is the issuer of the caller's token; "" for keys and for the anonymous caller.
+	Issuer string
+	// Teams are the teams the caller belongs to, sorted.
+	Teams []string
+	// Scopes are what the caller was granted, sorted.
+	Scopes []string
+	// Claims are the claims of the caller's token; nil for keys.
+	Claims map[string]any
 }
 
 // Anonymous is the caller of every request while no authentication is configured, which is possible
 // on loopback listeners only.
 func Anonymous() Caller { return Caller{Subject: "anonymous"} }
+
+// Key identifies the caller among all: two issuers may know one name for different people.
+func (c Caller) Key() string { return c.Issuer + "#" + c.Subject }
+
+// InTeam reports whether the caller belongs to a team.
+func (c Caller) InTeam(team string) bool {
+	_, ok := slices.BinarySearch(c.Teams, team)
+	return ok
+}
+
+// HasScope reports whether the caller was granted a scope.
+func (c Caller) HasScope(scope string) bool {
+	_, ok := slices.BinarySearch(c.Scopes, scope)
+	return ok
+}
+
+// set sorts a list and drops what stands in it twice.
+func set(list []string) []string {
+	s := slices.Clone(list)
+	slices.Sort(s)
+	return slices.Compact(s)
+}
