@@ -87,6 +87,16 @@ func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries
 	}
 	var fault *hopError
 	switch {
+	case errors.As(err, &fault) && fault.kind == eraDoubtful:
+		if tries > 0 || !u.doubts.allow() {
+			return u.reply(l, m)
+		}
+		// The catalogue cannot be read from a server of another era.
+		u.refreshNow(ctx)
+		if u.isCurrent(l) {
+			return u.reply(l, m)
+		}
+		return u.attempt(ctx, c, clock, tries+1)
 	case errors.As(err, &fault) && tries == 0:
 		if fault.kind == headerMismatch {
 			u.refreshNow(ctx)
@@ -206,6 +216,9 @@ func (u *Upstream) ensureLogLevel(ctx context.Context, l *link, level string) {
 		return
 	}
 	want := int32(LogLevelIndex(level))
+	if want < 0 {
+		return
+	}
 	for {
 		have := u.logLevel.Load()
 		if have >= 0 && have <= want {
@@ -239,7 +252,7 @@ func (u *Upstream) live(ctx context.Context) (*link, error) {
 		if seen < 0 {
 			seen = attempts
 		}
-		if state == Stopped || attempts > seen || state == Down && idle < rereadGap {
+		if state == Stopped || attempts > seen || state == Down && (idle < rereadGap || refusesCredentials(cause)) {
 			return nil, u.unavailable(cause)
 		}
 		if state == Down {
@@ -255,11 +268,23 @@ func (u *Upstream) live(ctx context.Context) (*link, error) {
 	}
 }
 
+// refusesCredentials reports that asking again changes nothing until somebody acts.
+func refusesCredentials(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.CredentialsRefused
+}
+
 func (u *Upstream) unavailable(cause error) error {
-	if f := failure.As(cause); f != nil && f.Reason == failure.CredentialsRefused {
+	if refusesCredentials(cause) {
 		return &failure.Failure{Server: u.cfg.ID, Reason: failure.CredentialsRefused, Outcome: failure.NotStarted, Cause: cause}
 	}
 	return &failure.Failure{Server: u.cfg.ID, Reason: failure.Unavailable, Outcome: failure.NotStarted, Cause: cause}
+}
+
+func (u *Upstream) isCurrent(l *link) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.link == l
 }
 
 // dropLink takes a link that failed out of use at once, so that no other call meets it before Run
@@ -281,16 +306,20 @@ type callClock struct {
 	perStep time.Duration
 }
 
+// limitError names the limit that ran out.
 type limitError struct{ d time.Duration }
 
-func (e *limitError) Error() string { return fmt.Sprintf("no answer within %v", e.d) }
+func (e *limitError) Error() string { return fmt.Sprintf("no answer and no progress within %v", e.d) }
 
 func (u *Upstream) startClock(ctx context.Context) (context.Context, *callClock) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &callClock{cancel: cancel, perStep: u.cfg.CallTimeout, end: time.Now().Add(u.cfg.MaxCallTimeout)}
-	began := time.Now()
 	c.timer = time.AfterFunc(min(c.perStep, u.cfg.MaxCallTimeout), func() {
-		cancel(&limitError{time.Since(began).Round(100 * time.Millisecond)})
+		limit := c.perStep
+		if time.Until(c.end) <= 0 {
+			limit = u.cfg.MaxCallTimeout
+		}
+		cancel(&limitError{limit})
 	})
 	return ctx, c
 }

@@ -19,6 +19,8 @@ import (
 const (
 	maxPages = 1000
 	maxTools = 20_000
+	// maxBytes bounds the definitions taken from one server.
+	maxBytes = 64 << 20
 )
 
 // Catalogue is what a server offers, read whole at one moment. It is immutable once published.
@@ -93,78 +95,106 @@ func (u *Upstream) readCatalogue(ctx context.Context, l *link) (*Catalogue, erro
 }
 
 func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
-	find := func(tool, rule, text string) {
-		c.Findings = append(c.Findings, Finding{Server: u.cfg.ID, Tool: tool, Rule: rule, Text: text})
-	}
-	names := make(map[string]bool)
+	list := toolList{server: u.cfg.ID, c: c, names: make(map[string]bool)}
 	cursors := make(map[string]bool)
 	var cursor jsontext.Value
 	for page := 0; ; page++ {
 		if page == maxPages {
-			find("", "pages", fmt.Sprintf("the tool list did not end after %d pages; what came before is served", maxPages))
+			list.find("", "pages", fmt.Sprintf("the tool list did not end after %d pages; what came before is served", maxPages))
 			return nil
 		}
 		result, err := u.listPage(ctx, l, "tools/list", cursor)
 		var rpc *rpcError
 		if errors.As(err, &rpc) && rpc.code == wire.CodeMethodNotFound {
-			find("", "capability", "the server advertises tools but does not know tools/list")
+			list.find("", "capability", "the server advertises tools but does not know tools/list")
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if ttl, ok := result.Get("ttlMs"); ok {
-			if ms, err := strconv.ParseInt(string(ttl), 10, 64); err == nil {
-				d := min(time.Duration(max(ms, 0)), 24*time.Hour/time.Millisecond) * time.Millisecond
-				if c.TTL < 0 || d < c.TTL {
-					c.TTL = d
-				}
-			}
-		}
-		list, _ := result.Get("tools")
-		defs, err := arrayValues(list)
+		c.limitTTL(result)
+		raw, _ := result.Get("tools")
+		defs, err := arrayValues(raw)
 		if err != nil {
 			return fmt.Errorf("tools/list: %w", err)
 		}
-		for i, def := range defs {
-			t, findings, err := inspectTool(def)
-			for _, f := range findings {
-				find(t.Name, f.Rule, f.Text)
-			}
-			var bad *toolError
-			switch {
-			case errors.As(err, &bad):
-				name := t.Name
-				if name == "" {
-					name = fmt.Sprintf("#%d", len(c.Tools)+i)
-				}
-				find(name, bad.rule, bad.text+"; the tool is withheld")
-				continue
-			case names[t.Name]:
-				find(t.Name, "duplicate_name", "the server lists this name more than once; the first one is served")
-				continue
-			case len(c.Tools) == maxTools:
-				find("", "tools", fmt.Sprintf("the server lists more than %d tools; the rest is withheld", maxTools))
+		for _, def := range defs {
+			if !list.take(def) {
 				return nil
 			}
-			names[t.Name] = true
-			c.Tools = append(c.Tools, t)
 		}
 		next, ok := result.Get("nextCursor")
 		if !ok || string(next) == "null" {
 			return nil
 		}
 		if next.Kind() != '"' {
-			find("", "cursor", "nextCursor is not a string; the list ends there")
+			list.find("", "cursor", "nextCursor is not a string; the list ends there")
 			return nil
 		}
 		if cursors[string(next)] {
-			find("", "cursor", "the server repeated a cursor; the list ends there")
+			list.find("", "cursor", "the server repeated a cursor; the list ends there")
 			return nil
 		}
 		cursors[string(next)] = true
 		cursor = next.Clone()
 	}
+}
+
+// limitTTL takes the ttlMs of one page into account (2026-07-28, server/utilities/caching).
+func (c *Catalogue) limitTTL(page wire.Object) {
+	raw, _ := page.Get("ttlMs")
+	ms, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		return
+	}
+	d := min(time.Duration(max(ms, 0)), 24*time.Hour/time.Millisecond) * time.Millisecond
+	if c.TTL < 0 || d < c.TTL {
+		c.TTL = d
+	}
+}
+
+// toolList takes the tools of one server into its catalogue.
+type toolList struct {
+	server string
+	c      *Catalogue
+	names  map[string]bool
+	seen   int // tools, the bad ones included
+	size   int // bytes of the definitions
+}
+
+func (l *toolList) find(tool, rule, text string) {
+	l.c.Findings = append(l.c.Findings, Finding{Server: l.server, Tool: tool, Rule: rule, Text: text})
+}
+
+// take adds one tool, or a finding that says why not. It reports false when no more can be taken.
+func (l *toolList) take(def jsontext.Value) bool {
+	if l.seen++; l.seen > maxTools {
+		l.find("", "tools", fmt.Sprintf("the server lists more than %d tools; the rest is withheld", maxTools))
+		return false
+	}
+	if l.size += len(def); l.size > maxBytes {
+		l.find("", "tools", fmt.Sprintf("the definitions of the tools are larger than %d bytes; the rest is withheld", maxBytes))
+		return false
+	}
+	t, findings, err := inspectTool(def)
+	for _, f := range findings {
+		l.find(t.Name, f.Rule, f.Text)
+	}
+	var bad *toolError
+	switch {
+	case errors.As(err, &bad):
+		name := t.Name
+		if name == "" {
+			name = fmt.Sprintf("#%d", l.seen)
+		}
+		l.find(name, bad.rule, bad.text+"; the tool is withheld")
+	case l.names[t.Name]:
+		l.find(t.Name, "duplicate_name", "the server lists this name more than once; the first one is served")
+	default:
+		l.names[t.Name] = true
+		l.c.Tools = append(l.c.Tools, t)
+	}
+	return true
 }
 
 // listPage asks for one page of a list.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,25 +25,33 @@ var legacyVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 func (u *Upstream) connect(ctx context.Context) (*link, error) {
 	switch {
 	case u.opts.Embedded != nil:
-		ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.ConnectTimeout, errConnectTimeout)
-		defer cancel()
-		return u.negotiateOrClose(ctx, u.startEmbedded(u.opts.Embedded))
+		return within(ctx, u.cfg.ConnectTimeout, func(ctx context.Context) (*link, error) {
+			return u.negotiateOrClose(ctx, u.startEmbedded(u.opts.Embedded))
+		})
 	case u.cfg.Type == "stdio":
-		return u.connectChild(ctx)
+		// start_timeout allows for a cold start.
+		return within(ctx, u.cfg.StartTimeout, u.connectChild)
 	case u.cfg.Type == "sse":
-		ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.ConnectTimeout, errConnectTimeout)
-		defer cancel()
-		return u.connectSSE(ctx)
+		return within(ctx, u.cfg.ConnectTimeout, u.connectSSE)
 	}
 	return u.connectHTTP(ctx)
 }
 
 var errConnectTimeout = errors.New("the server did not answer in time while connecting")
 
-// connectChild starts the child and negotiates within start_timeout, which allows for a cold start.
-func (u *Upstream) connectChild(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.StartTimeout, errConnectTimeout)
+// within bounds f, and says what ran out where f knows only that its context ended.
+func within[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errConnectTimeout)
 	defer cancel()
+	v, err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return v, err
+}
+
+// connectChild starts the child and negotiates with it.
+func (u *Upstream) connectChild(ctx context.Context) (*link, error) {
 	c, err := u.startChild()
 	if err != nil {
 		return nil, err
@@ -82,7 +91,10 @@ func (u *Upstream) negotiateOrClose(ctx context.Context, t transport) (*link, er
 // ignores the question.
 func (u *Upstream) negotiate(ctx context.Context, t transport) (*peer, error) {
 	if u.skipProbe() {
-		return u.initialize(ctx, t, legacyVersions[0])
+		p, err := u.initialize(ctx, t, legacyVersions[0])
+		if err == nil || !u.probeAfter(err) {
+			return p, err
+		}
 	}
 	type outcome struct {
 		peer *peer
@@ -130,6 +142,14 @@ func (u *Upstream) negotiate(ctx context.Context, t transport) (*peer, error) {
 			}
 			probe = nil
 		case o := <-init:
+			var refused *rpcError
+			if probe != nil && errors.As(o.err, &refused) {
+				// A modern server that has both questions may refuse the second one first.
+				if late := <-probe; late.peer != nil {
+					return late.peer, nil
+				}
+				return o.peer, o.err
+			}
 			stopProbe()
 			if probe != nil {
 				<-probe
@@ -145,6 +165,17 @@ var errNotModern = errors.New("the configuration says era: modern, but the serve
 // before, or because it died of the probe.
 func (u *Upstream) skipProbe() bool {
 	return u.cfg.Era == "legacy" || u.cfg.Era == "auto" && u.knownLegacy
+}
+
+// probeAfter reports whether a server that was legacy refused its initialize in a way that a modern
+// one would, so that it is worth being asked what it is.
+func (u *Upstream) probeAfter(err error) bool {
+	if u.cfg.Era != "auto" {
+		return false
+	}
+	var refused *rpcError
+	status := httpStatus(err)
+	return errors.As(err, &refused) || status >= 400 && status < 500 && !settlesProbe(err)
 }
 
 // discover asks server/discover. It returns the peer of a modern server, or the legacy version to
@@ -256,44 +287,56 @@ func (u *Upstream) connectHTTP(ctx context.Context) (*link, error) {
 	}
 	t.close()
 	status := httpStatus(err)
-	if u.cfg.TypeGiven || status != http.StatusBadRequest && status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+	if status != http.StatusBadRequest && status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.ConnectTimeout, errConnectTimeout)
-	defer cancel()
-	l, sseErr := u.connectSSE(ctx)
-	if sseErr != nil {
-		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.Unavailable, Outcome: failure.NotStarted,
-			Cause: fmt.Errorf("no MCP endpoint at this URL: HTTP %d to initialize, and %w", status, sseErr)}
+	cause := fmt.Errorf("no MCP endpoint at this URL: %w", err)
+	if !u.cfg.TypeGiven && u.cfg.Era != "modern" {
+		l, sseErr := within(ctx, u.cfg.ConnectTimeout, u.connectSSE)
+		if sseErr == nil {
+			return l, nil
+		}
+		cause = fmt.Errorf("no MCP endpoint at this URL: HTTP %d to a POST, and to a GET: %w", status, sseErr)
 	}
-	return l, nil
+	return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.Unavailable, Outcome: failure.NotStarted, Cause: cause}
 }
 
 func (u *Upstream) negotiateHTTP(ctx context.Context, t *streamable) (*peer, error) {
-	version := legacyVersions[0]
-	if !u.skipProbe() {
-		probeCtx, cancel := context.WithTimeoutCause(ctx, min(u.opts.HTTPProbeTimeout, u.cfg.ConnectTimeout), errConnectTimeout)
-		p, next, err := u.discover(probeCtx, t)
-		cancel()
-		if p != nil {
-			return p, nil
-		}
-		if err != nil && (u.cfg.Era == "modern" || ctx.Err() != nil || settlesProbe(err)) {
-			return nil, withCause(probeCtx, err)
-		}
-		if next != "" {
-			version = next
-		}
+	initialize := func(version string) (*peer, error) {
+		return within(ctx, u.cfg.ConnectTimeout, func(ctx context.Context) (*peer, error) { return u.initialize(ctx, t, version) })
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, u.cfg.ConnectTimeout, errConnectTimeout)
-	defer cancel()
-	p, err := u.initialize(ctx, t, version)
-	return p, withCause(ctx, err)
+	var refused error
+	if u.skipProbe() {
+		p, err := initialize(legacyVersions[0])
+		if err == nil || !u.probeAfter(err) {
+			return p, err
+		}
+		refused = err
+	}
+	limit := u.opts.HTTPProbeTimeout
+	if u.cfg.Era == "modern" {
+		limit = u.cfg.ConnectTimeout // there is no other question to ask
+	}
+	version := legacyVersions[0]
+	p, err := within(ctx, min(limit, u.cfg.ConnectTimeout), func(ctx context.Context) (*peer, error) {
+		p, next, err := u.discover(ctx, t)
+		version = cmp.Or(next, version)
+		return p, err
+	})
+	switch {
+	case p != nil:
+		return p, nil
+	case err != nil && (u.cfg.Era == "modern" || ctx.Err() != nil || settlesProbe(err)):
+		return nil, err
+	case refused != nil:
+		return nil, refused
+	}
+	return initialize(version)
 }
 
 // settlesProbe reports whether a failed probe says more than that the server is not modern.
 func settlesProbe(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, errConnectTimeout) {
 		return false
 	}
 	f := failure.As(err)
@@ -305,14 +348,6 @@ func settlesProbe(err error) bool {
 		return true
 	}
 	return false
-}
-
-// withCause replaces a bare deadline error by what ran out.
-func withCause(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // supportedIn returns the strings at obj.path… .

@@ -3,9 +3,9 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +23,8 @@ type duplex struct {
 	server string // id of the upstream, for failures
 	events events
 	log    *slog.Logger
+	redact *strings.Replacer
+	noise  *limiter // warnings about what the server says, so that it cannot flood the log
 	out    chan *outgoing
 	gone   chan struct{} // closed by fail
 	wg     sync.WaitGroup
@@ -39,12 +41,25 @@ type pendingCall struct {
 	req    *request
 	answer chan wire.Message // capacity 1
 	failed chan error        // capacity 1
+
+	// deliver orders the reader's calls of onNotify, which do not block, before the return of roundTrip.
+	deliver sync.Mutex // guards over
+	over    bool       // roundTrip has returned
+}
+
+func (p *pendingCall) notify(m wire.Message) {
+	p.deliver.Lock()
+	defer p.deliver.Unlock()
+	if !p.over && p.req.onNotify != nil {
+		p.req.onNotify(m)
+	}
 }
 
 // outgoing is a message on its way to the writer.
 type outgoing struct {
 	data []byte
-	req  *request // nil for messages that expect no answer
+	req  *request      // nil for messages that expect no answer
+	over chan struct{} // closed when nobody waits for the answer any more; nil where req is
 	// state decides the race between the writer and a caller that gives up.
 	state atomic.Uint32
 }
@@ -58,11 +73,13 @@ const (
 // newDuplex starts the two goroutines. read returns the next message, valid until the next call; a
 // *wire.OversizeError skips one message, any other error ends the connection. write sends one message
 // whole; an error of it ends the connection.
-func newDuplex(server string, ev events, log *slog.Logger, read func() ([]byte, error), write func(*outgoing) error, stop func()) *duplex {
+func (u *Upstream) newDuplex(read func() ([]byte, error), write func(*outgoing) error, stop func()) *duplex {
 	d := &duplex{
-		server:  server,
-		events:  ev,
-		log:     log,
+		server:  u.cfg.ID,
+		events:  u.events(),
+		log:     u.log,
+		redact:  u.redact,
+		noise:   newLimiter(20, time.Minute),
 		out:     make(chan *outgoing, 16),
 		gone:    make(chan struct{}),
 		stop:    sync.OnceFunc(stop),
@@ -76,6 +93,12 @@ func newDuplex(server string, ev events, log *slog.Logger, read func() ([]byte, 
 func (d *duplex) negotiated(p *peer) { d.peer.Store(p) }
 
 func (d *duplex) lost() <-chan struct{} { return d.gone }
+
+func (d *duplex) cause() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
 
 func (d *duplex) fail(err error) {
 	d.mu.Lock()
@@ -99,12 +122,11 @@ func (d *duplex) close() {
 	d.wg.Wait()
 }
 
-// follow: a duplex connection carries the server's own messages anyway. A modern server sends them
-// only on request (2026-07-28, basic/patterns/subscriptions).
+// follow: a legacy server's own messages come anyway, from the first moment, so that there is no
+// gap to report. A modern server sends them only on request (2026-07-28, basic/patterns/subscriptions).
 func (d *duplex) follow(ctx context.Context, opened func()) error {
 	p := d.peer.Load()
 	if p.era == Legacy {
-		opened()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -112,11 +134,14 @@ func (d *duplex) follow(ctx context.Context, opened func()) error {
 			return errClosed
 		}
 	}
-	_, err := d.roundTrip(ctx, &request{id: listenID, method: "subscriptions/listen", params: p.listenParams(), onNotify: func(m wire.Message) {
+	m, err := d.roundTrip(ctx, &request{id: listenID, method: "subscriptions/listen", params: p.listenParams(), onNotify: func(m wire.Message) {
 		if m.Method == "notifications/subscriptions/acknowledged" {
 			opened()
 		}
 	}})
+	if err == nil && m.Error != nil {
+		return errNoStream
+	}
 	return err
 }
 
@@ -139,9 +164,11 @@ func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error
 	}
 	d.pending[r.id] = p
 	d.mu.Unlock()
-	defer d.forget(r.id)
-
-	o := &outgoing{data: wire.OneLine(wire.AppendRequest(nil, r.id, r.method, r.params)), req: r}
+	o := &outgoing{data: wire.OneLine(wire.AppendRequest(nil, r.id, r.method, r.params)), req: r, over: make(chan struct{})}
+	defer func() {
+		d.forget(p)
+		close(o.over)
+	}()
 	select {
 	case d.out <- o:
 	case err := <-p.failed:
@@ -177,7 +204,7 @@ func (d *duplex) cancel(id int64) {
 	select {
 	case d.out <- o:
 	default:
-		d.log.Warn("cancellation not sent: the server does not read its input")
+		d.warn("cancellation not sent: the server does not read its input")
 	}
 }
 
@@ -196,10 +223,13 @@ func (d *duplex) send(ctx context.Context, data []byte) error {
 	}
 }
 
-func (d *duplex) forget(id int64) {
+func (d *duplex) forget(p *pendingCall) {
 	d.mu.Lock()
-	delete(d.pending, id)
+	delete(d.pending, p.req.id)
 	d.mu.Unlock()
+	p.deliver.Lock()
+	p.over = true
+	p.deliver.Unlock()
 }
 
 func (d *duplex) failure(r failure.Reason, o failure.Outcome, err error) error {
@@ -219,7 +249,7 @@ func (d *duplex) writeLoop(write func(*outgoing) error) {
 				o.req.sent.Store(true)
 			}
 			if err := write(o); err != nil {
-				d.fail(fmt.Errorf("writing to the server: %w", err))
+				d.fail(err)
 				return
 			}
 		}
@@ -227,7 +257,6 @@ func (d *duplex) writeLoop(write func(*outgoing) error) {
 }
 
 func (d *duplex) readLoop(read func() ([]byte, error)) {
-	noise := newLimiter(20, time.Minute)
 	for {
 		data, err := read()
 		var big *wire.OversizeError
@@ -236,7 +265,7 @@ func (d *duplex) readLoop(read func() ([]byte, error)) {
 			continue
 		}
 		if err != nil {
-			d.fail(fmt.Errorf("reading from the server: %w", err))
+			d.fail(err)
 			return
 		}
 		if len(data) == 0 {
@@ -244,8 +273,10 @@ func (d *duplex) readLoop(read func() ([]byte, error)) {
 		}
 		m, err := wire.Parse(data)
 		if err != nil {
-			if !d.invalid(data, err) && noise.allow() {
-				d.log.Warn("output of the server that is not a message is skipped", "text", clip(string(data), 200), "reason", err.Error())
+			if !d.invalid(data, err) {
+				// Secrets are masked before the text is cut, which could leave half of one.
+				text := clip(d.redact.Replace(string(data[:min(len(data), 4096)])), 200)
+				d.warn("output of the server that is not a message is skipped", "text", text, "reason", err.Error())
 			}
 			continue
 		}
@@ -267,7 +298,7 @@ func (d *duplex) dispatch(m wire.Message) {
 	case wire.KindResponse:
 		id, ok := m.ID.Int64()
 		if !ok {
-			d.log.Warn("an answer without a known id is dropped", "id", clip(string(m.ID), 64))
+			d.warn("an answer without a known id is dropped", "id", clip(string(m.ID), 64))
 			return
 		}
 		d.mu.Lock()
@@ -318,8 +349,14 @@ func (d *duplex) notification(m wire.Message) {
 		return
 	}
 	d.mu.Unlock()
-	if to != nil && to.req.onNotify != nil {
-		to.req.onNotify(m)
+	if to != nil {
+		to.notify(m)
+	}
+}
+
+func (d *duplex) warn(msg string, args ...any) {
+	if d.noise.allow() {
+		d.log.Warn(msg, args...)
 	}
 }
 
@@ -362,7 +399,7 @@ func (d *duplex) oversize(big *wire.OversizeError) {
 	if n == 1 && d.failOne(only, err) {
 		return
 	}
-	d.log.Warn("a message of the server is larger than max_answer and is skipped", "bytes", big.Size)
+	d.warn("a message of the server is larger than max_answer and is skipped", "bytes", big.Size)
 }
 
 func (d *duplex) failOne(id int64, err error) bool {

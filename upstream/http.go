@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ type streamable struct {
 	url    string
 	events events
 	log    *slog.Logger
+	noise  *limiter // warnings about what the server says, so that it cannot flood the log
 	ids    *atomic.Int64
 	idle   func() // closes idle connections
 
@@ -34,8 +34,10 @@ type streamable struct {
 	session atomic.Pointer[string] // legacy: Mcp-Session-Id, nil for none
 
 	failOnce sync.Once
+	err      error // why the link was lost; valid once gone is closed
 	gone     chan struct{}
 	later    background
+	inFlight atomic.Int64 // requests
 }
 
 func (u *Upstream) newStreamable() *streamable {
@@ -45,6 +47,7 @@ func (u *Upstream) newStreamable() *streamable {
 		url:      u.cfg.URL,
 		events:   u.events(),
 		log:      u.log,
+		noise:    newLimiter(20, time.Minute),
 		ids:      &u.ids,
 		idle:     tr.CloseIdleConnections,
 		gone:     make(chan struct{}),
@@ -63,9 +66,20 @@ func (s *streamable) negotiated(p *peer) { s.peer.Store(p) }
 
 func (s *streamable) lost() <-chan struct{} { return s.gone }
 
-func (s *streamable) fail(error) { s.failOnce.Do(func() { close(s.gone) }) }
+func (s *streamable) cause() error {
+	<-s.gone
+	return s.err
+}
 
-// close ends the session (legacy) and whatever is still sent in the background.
+func (s *streamable) fail(err error) {
+	s.failOnce.Do(func() {
+		s.err = err
+		close(s.gone)
+	})
+}
+
+// close ends the session (legacy) and whatever is still sent in the background. A session in which
+// calls are in flight is left to the server, which drops it when it is idle.
 func (s *streamable) close() {
 	lost := false
 	select {
@@ -74,7 +88,7 @@ func (s *streamable) close() {
 	default:
 	}
 	s.fail(errClosed)
-	if id := s.session.Load(); id != nil && !lost {
+	if id := s.session.Load(); id != nil && !lost && s.inFlight.Load() == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		if resp, err := s.do(ctx, http.MethodDelete, s.url, nil, s.headers(""), nil); err == nil {
 			resp.Body.Close()
@@ -111,14 +125,16 @@ func (s *streamable) post(ctx context.Context, body []byte, method string, r *re
 	if r != nil {
 		maps.Copy(h, r.header)
 	}
-	return s.do(ctx, http.MethodPost, s.url, bytes.NewReader(body), h, r)
+	return s.do(ctx, http.MethodPost, s.url, body, h, r)
 }
 
 func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
 	m, err := s.exchange(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		// A modern server takes the closed stream as the cancellation; a legacy one has to be told.
-		if p := s.peer.Load(); p != nil && p.era == Legacy && r.cancellable() {
+		if p := s.peer.Load(); p != nil && p.era == Legacy && r.cancellable() && r.sent.Load() {
 			s.cancelLater(r.id)
 		}
 		return wire.Message{}, ctx.Err()
@@ -168,11 +184,15 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 	nobody := perr == nil && m.Kind == wire.KindResponse && m.ID == "" && m.Error != nil
 	if own || nobody {
 		if err := s.hopFault(resp.StatusCode, m); err != nil {
-			return wire.Message{}, err
+			return m, err
 		}
-		// Error answers come with any status; a result is one only with a good status.
-		if resp.StatusCode == http.StatusOK || m.Error != nil && resp.StatusCode != http.StatusUnauthorized {
+		switch {
+		case resp.StatusCode == http.StatusOK:
 			return m, nil
+		case own && m.Error != nil && resp.StatusCode != http.StatusUnauthorized:
+			return m, nil // an error about the request comes with any status
+		case nobody && resp.StatusCode == http.StatusBadRequest:
+			return m, nil // any other status says more than an error about no request
 		}
 	} else if err := s.hopFault(resp.StatusCode, wire.Message{}); err != nil {
 		return wire.Message{}, err
@@ -200,6 +220,10 @@ func (s *streamable) hopFault(status int, m wire.Message) error {
 		switch {
 		case status == http.StatusBadRequest && (code == wire.CodeUnsupportedVersion || code == wire.CodeHeaderMismatch):
 			return &hopError{eraChanged, cause}
+		case status == http.StatusBadRequest && m.ID != "" && code == wire.CodeInvalidParams:
+			// What a modern server says to a request without its _meta fields (2026-07-28, basic,
+			// "Per-request protocol fields"), and what a legacy one may say to bad arguments.
+			return &hopError{eraDoubtful, cause}
 		case s.session.Load() == nil:
 		case status == http.StatusNotFound && (m.ID == "" || code != wire.CodeMethodNotFound):
 			return &hopError{sessionLost, cause}
@@ -276,14 +300,14 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 			if id, ok := scanID(data, data); ok && id == r.id {
 				return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("an event that is not a message: %w", err))
 			}
-			s.log.Warn("an event that is not a message is skipped", "reason", err.Error())
+			s.warn("an event that is not a message is skipped", "reason", err.Error())
 			continue
 		}
 		switch {
 		case m.Kind == wire.KindResponse && (m.ID == want || m.ID == "" && m.Error != nil):
 			return m, s.hopFault(resp.StatusCode, m)
 		case m.Kind == wire.KindResponse:
-			s.log.Warn("an answer to another request is dropped", "id", clip(string(m.ID), 64))
+			s.warn("an answer to another request is dropped", "id", clip(string(m.ID), 64))
 		case m.Kind == wire.KindRequest:
 			s.answerLater(refusal(m))
 		case s.own(m, r) && r.onNotify != nil:
@@ -291,6 +315,12 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 		default:
 			s.events.handle(m)
 		}
+	}
+}
+
+func (s *streamable) warn(msg string, args ...any) {
+	if s.noise.allow() {
+		s.log.Warn(msg, args...)
 	}
 }
 
@@ -335,12 +365,8 @@ func (s *streamable) openStream(ctx context.Context, lastEventID string) (*http.
 	switch resp.StatusCode {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusNotAcceptable:
 		return nil, errNoStream
-	case http.StatusNotFound:
-		if s.session.Load() == nil {
-			return nil, errNoStream
-		}
-		return nil, &hopError{sessionLost, errors.New("HTTP 404 to a GET")}
-	case http.StatusOK:
+	case http.StatusNotFound, http.StatusBadRequest, http.StatusOK:
+		// It may be the session that is not found, but servers without a stream say so too.
 		return nil, errNoStream
 	}
 	return nil, s.statusFailure(resp)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,14 @@ import (
 func newHTTPClient(cfg *configs.Upstream) (*http.Client, *http.Transport) {
 	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 30 * time.Second}
 	tr := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &countedConn{Conn: c}, nil
+		},
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConns:          256,
@@ -57,30 +64,37 @@ func bareError(err error) error {
 	return err
 }
 
-// do sends one HTTP request for r and sorts a failure to get any answer. mayBeSent is set on r as
-// soon as a connection was handed out, which is before the first byte is written.
-func (h *httpCore) do(ctx context.Context, method, target string, body io.Reader, header http.Header, r *request) (*http.Response, error) {
-	if r != nil {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { r.sent.Store(true) }})
+// do sends one HTTP request for r, which may be nil, and sorts a failure to get any answer. r.sent is
+// set as soon as there is a connection, which is before the first byte is written.
+func (h *httpCore) do(ctx context.Context, method, target string, body []byte, header http.Header, r *request) (*http.Response, error) {
+	for again := false; ; again = true {
+		trace := sendTrace{onConn: func() {
+			if r != nil {
+				r.sent.Store(true)
+			}
+		}}
+		var content io.Reader
+		if body != nil {
+			content = bytes.NewReader(body)
+		}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace.hooks()), method, target, content)
+		if err != nil {
+			return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
+		}
+		req.Header = header
+		resp, err := h.client.Do(req)
+		switch {
+		case err == nil:
+			return resp, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case trace.sent():
+			return nil, h.failure(failure.ConnectionLost, failure.Unknown, bareError(err))
+		case !trace.reused || again:
+			return nil, h.failure(failure.Unavailable, failure.NotStarted, bareError(err))
+		}
+		// An idle connection had ended, and nothing was sent.
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target, body)
-	if err != nil {
-		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
-	}
-	req.Header = header
-	resp, err := h.client.Do(req)
-	if err == nil {
-		return resp, nil
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	err = bareError(err)
-	var op *net.OpError
-	if r == nil || !r.sent.Load() || errors.As(err, &op) && op.Op == "dial" {
-		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
-	}
-	return nil, h.failure(failure.ConnectionLost, failure.Unknown, err)
 }
 
 // httpCore is what the two HTTP transports share.
@@ -140,6 +154,8 @@ func (h *httpCore) statusFailure(resp *http.Response) error {
 		return &failure.Failure{Server: h.server, Reason: failure.Overloaded, Outcome: failure.Refused, RetryAfter: wait, Cause: cause}
 	case code >= 300 && code < 400:
 		return h.failure(failure.BadUpstreamAnswer, failure.Refused, fmt.Errorf("%w, a redirect to another place; set url to where the server really is", cause))
+	case code >= 400 && code < 500:
+		return h.failure(failure.BadUpstreamAnswer, failure.Refused, cause)
 	}
 	return h.failure(failure.BadUpstreamAnswer, failure.Unknown, cause)
 }

@@ -63,8 +63,9 @@ type transport interface {
 	// follow reads the messages that the server sends outside any request, until the stream ends. It
 	// returns errNoStream when the server offers none. opened is called whenever a stream stands.
 	follow(ctx context.Context, opened func()) error
-	// lost is closed when the connection can no longer be used.
+	// lost is closed when the connection can no longer be used; cause then says why.
 	lost() <-chan struct{}
+	cause() error
 	// fail marks the connection as lost; requests in flight go on if the transport can carry them.
 	fail(err error)
 	// close ends the connection and waits for everything it started.
@@ -124,10 +125,12 @@ const (
 	sessionLost    hopFault = iota + 1 // the server no longer knows the session
 	eraChanged                         // the server speaks another era or version than was negotiated
 	headerMismatch                     // the server misses or disputes an Mcp-Param-* header
+	eraDoubtful                        // the answer may be a modern server's to a legacy request
 )
 
 func (e *hopError) Error() string {
-	kind := map[hopFault]string{sessionLost: "session lost", eraChanged: "protocol version refused", headerMismatch: "headers refused"}[e.kind]
+	kind := map[hopFault]string{sessionLost: "session lost", eraChanged: "protocol version refused", headerMismatch: "headers refused",
+		eraDoubtful: "request refused as malformed"}[e.kind]
 	return fmt.Sprintf("%s: %v", kind, e.err)
 }
 

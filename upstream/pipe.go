@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/headgate/headgate/internal/wire"
@@ -33,15 +34,27 @@ func (u *Upstream) startEmbedded(serve ServeFunc) *embedded {
 		inR.CloseWithError(err)
 	}()
 	lines := wire.NewLineReader(outR, int(u.cfg.MaxAnswer))
+	read := func() ([]byte, error) {
+		line, err := lines.Next()
+		return line, pipeError("reading from the server", err)
+	}
 	write := func(o *outgoing) error {
 		_, err := inW.Write(append(o.data, '\n'))
-		return err
+		return pipeError("writing to the server", err)
 	}
-	e.duplex = newDuplex(u.cfg.ID, u.events(), u.log, lines.Next, write, func() {
+	e.duplex = u.newDuplex(read, write, func() {
 		inW.Close()
 		outR.Close()
 	})
 	return e
+}
+
+// pipeError says at which end of the pipes a connection broke.
+func pipeError(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func (e *embedded) close() {

@@ -26,15 +26,22 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 	var up bool
 	u.logLevel.Store(-1)
 	u.knownLegacy = l.peer.era == Legacy
-	ctx, cancel := context.WithCancel(ctx)
+	outer := ctx
+	ctx, cancel := context.WithCancel(outer)
 	var wg sync.WaitGroup
+	// Whatever Headgate itself asks on this link ends with it.
+	wg.Go(func() {
+		select {
+		case <-l.lost():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	defer func() {
 		cancel()
 		u.transition(func() {
 			u.link = nil
-			for _, w := range u.refreshes {
-				close(w)
-			}
+			closeAll(u.refreshes)
 			u.refreshes = nil
 		})
 		if up {
@@ -46,8 +53,11 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 	// Calls need nothing but the link: after a restart the first of them goes out before the
 	// catalogue has been read again.
 	u.transition(func() { u.link = l })
+	// The stream is opened beside the first reading: one that never stands must hold up nothing.
+	drain(u.gap)
+	wg.Go(func() { u.followStream(ctx, l) })
 	if err := u.reread(ctx, l); err != nil {
-		return u.afterLoss(ctx, l, up, err)
+		return u.afterLoss(outer, l, up, err)
 	}
 	up = true
 	stale.Stop()
@@ -60,29 +70,33 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 	})
 	u.log.Info("the server is up", "era", l.peer.era.String(), "version", l.peer.version, "tools", len(u.Catalogue().Tools))
 
-	wg.Go(func() { u.followStream(ctx, l) })
 	refresh := time.NewTimer(u.refreshAfter())
 	defer refresh.Stop()
 	var again <-chan time.Time // a second look, for servers that announce before they change
 	last := time.Now()
+	failures := 0
 	for {
 		announced := false
 		var waiting []chan struct{}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.lost():
-			return u.afterLoss(ctx, l, up, errClosed)
+			return u.afterLoss(outer, l, up, errClosed)
 		case <-u.changed:
 			announced = true
 			u.mu.Lock()
 			waiting, u.refreshes = u.refreshes, nil
 			u.mu.Unlock()
 			// Somebody who waits with a call is not made to wait for a burst to end.
-			if waiting == nil && !wait(ctx, l, max(settle, rereadGap-time.Since(last))) {
+			if waiting == nil && !wait(ctx, max(settle, rereadGap-time.Since(last))) {
 				continue
 			}
 			drain(u.changed)
+			drain(u.gap)
+		case <-u.gap:
+			if !wait(ctx, max(settle, rereadGap-time.Since(last))) {
+				continue
+			}
+			drain(u.gap)
 		case <-again:
 		case <-refresh.C:
 		case <-u.kick:
@@ -91,12 +105,21 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 		before := u.Catalogue()
 		err := u.reread(ctx, l)
 		last, again = time.Now(), nil
-		for _, w := range waiting {
-			close(w)
+		if err != nil && (ctx.Err() != nil || failures > 0 || isHopFault(err)) {
+			u.mu.Lock()
+			u.refreshes = append(u.refreshes, waiting...) // told when the link is out of use
+			u.mu.Unlock()
+			return u.afterLoss(outer, l, up, err)
 		}
+		closeAll(waiting)
 		if err != nil {
-			return u.afterLoss(ctx, l, up, err)
+			// Calls in flight may be fine, and a new connection would cost them their answers.
+			u.log.Warn("the catalogue could not be read again; what was read before is served", "error", u.redact.Replace(err.Error()))
+			failures++
+			again = time.After(rereadGap)
+			continue
 		}
+		failures = 0
 		if announced && u.Catalogue() == before {
 			again = time.After(rereadGap)
 		}
@@ -111,24 +134,33 @@ func (u *Upstream) afterLoss(ctx context.Context, l *link, up bool, err error) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if c, ok := l.transport.(*child); ok {
-		select {
-		case <-c.exited:
-			err = c.exitError()
-		default:
-		}
+	select {
+	case <-l.lost():
+		err = l.cause()
+	default:
 	}
 	return &lostError{err: err, atOnce: up && u.atOnce.allow()}
 }
 
-// wait sleeps and reports whether the link still stands.
-func wait(ctx context.Context, l *link, d time.Duration) bool {
+// isHopFault reports that the connection has to be set up again, whatever it still carries.
+func isHopFault(err error) bool {
+	var hop *hopError
+	return errors.As(err, &hop)
+}
+
+func closeAll(waiting []chan struct{}) {
+	for _, w := range waiting {
+		close(w)
+	}
+}
+
+// wait sleeps and reports whether ctx still stands.
+func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-l.lost():
 	case <-ctx.Done():
 	}
 	return false
@@ -147,15 +179,37 @@ func (u *Upstream) reread(ctx context.Context, l *link) error {
 	if err != nil {
 		return fmt.Errorf("reading the catalogue: %w", err)
 	}
-	if old := u.Catalogue(); old.equal(c) {
+	old := u.Catalogue()
+	if old.equal(c) {
 		return nil
 	}
-	for _, f := range c.Findings {
-		u.log.Warn("finding", "tool", f.Tool, "rule", f.Rule, "text", f.Text)
-	}
+	u.logFindings(old, c)
 	u.catalogue.Store(c)
 	u.opts.OnChange()
 	return nil
+}
+
+// logFindings logs what was not found before, up to a bound: a list can hold thousands of bad tools.
+func (u *Upstream) logFindings(old, c *Catalogue) {
+	const shown = 50
+	known := make(map[Finding]bool)
+	if old != nil {
+		for _, f := range old.Findings {
+			known[f] = true
+		}
+	}
+	n := 0
+	for _, f := range c.Findings {
+		if known[f] {
+			continue
+		}
+		if n++; n <= shown {
+			u.log.Warn("finding", "tool", clip(f.Tool, 200), "rule", f.Rule, "text", f.Text)
+		}
+	}
+	if n > shown {
+		u.log.Warn("more findings than are shown", "count", n-shown)
+	}
 }
 
 // refreshAfter returns when the catalogue is to be read again without being asked, jittered so that
@@ -169,7 +223,7 @@ func (u *Upstream) refreshAfter() time.Duration {
 }
 
 // followStream holds the stream on which the server announces changes. What happened while there was
-// no stream is caught by reading once more when it stands again.
+// no stream is caught by reading once more when it stands.
 func (u *Upstream) followStream(ctx context.Context, l *link) {
 	if !hasListChanged(l.peer.capabilities) {
 		return
@@ -177,22 +231,21 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = 500 * time.Millisecond
 	pause.MaxInterval = u.opts.MaxBackoff
-	for n := 0; ; n++ {
+	stood := false
+	for {
 		began := time.Now()
 		err := l.follow(ctx, func() {
-			if n > 0 {
-				signal(u.changed)
-			}
+			stood = true
+			signal(u.gap)
 		})
-		var hop *hopError
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errNoStream):
 			u.log.Debug("the server offers no stream for announcements")
-			return
-		case errors.As(err, &hop):
-			l.fail(err)
+			if stood {
+				signal(u.gap) // it did before, so the session may be gone: a request will tell
+			}
 			return
 		case unreachable(err):
 			// Nobody is there: calls should hear so from the state, not each by itself.
@@ -203,7 +256,7 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 		if time.Since(began) > time.Minute {
 			pause.Reset()
 		}
-		if !wait(ctx, l, pause.NextBackOff()) {
+		if !wait(ctx, pause.NextBackOff()) {
 			return
 		}
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +39,11 @@ func (u *Upstream) openSSE(ctx context.Context) (_ *sse, err error) {
 	h["Accept"] = []string{"text/event-stream"}
 	resp, err := core.do(streamCtx, http.MethodGet, u.cfg.URL, nil, h, nil)
 	if err != nil {
+		release()
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK || mediaType(resp) != "text/event-stream" {
+		release()
 		resp.Body.Close()
 		return nil, core.statusFailure(resp)
 	}
@@ -63,14 +64,14 @@ func (u *Upstream) openSSE(ctx context.Context) (_ *sse, err error) {
 				return nil, &wire.OversizeError{}
 			}
 			if err != nil {
-				return nil, err
+				return nil, pipeError("reading the stream", err)
 			}
 			if e.Type == "" || e.Type == "message" {
 				return e.Data, nil
 			}
 		}
 	}
-	s.duplex = newDuplex(u.cfg.ID, u.events(), u.log, read, func(o *outgoing) error { return s.write(streamCtx, o) }, func() {
+	s.duplex = u.newDuplex(read, func(o *outgoing) error { return s.write(streamCtx, o) }, func() {
 		cancel()
 		resp.Body.Close()
 	})
@@ -101,8 +102,8 @@ func readEndpoint(events *wire.EventReader, base string) (string, error) {
 	return to.String(), nil
 }
 
-// write posts one message; ctx ends with the stream. A request is posted on a goroutine of its own, since a server may take
-// its time to accept one; everything else keeps its order.
+// write posts one message; ctx ends with the stream. A request is posted on a goroutine of its own,
+// since a server may take its time to accept one; everything else keeps its order.
 func (s *sse) write(ctx context.Context, o *outgoing) error {
 	if o.req == nil {
 		ctx, cancel := context.WithTimeout(ctx, backgroundTimeout)
@@ -112,7 +113,18 @@ func (s *sse) write(ctx context.Context, o *outgoing) error {
 		}
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	s.duplex.wg.Go(func() {
+		// A post that the server never acknowledges must not outlive its request for long.
+		select {
+		case <-o.over:
+			wait(ctx, backgroundTimeout)
+		case <-ctx.Done():
+		}
+		cancel()
+	})
+	s.duplex.wg.Go(func() {
+		defer cancel()
 		if err := s.post(ctx, o); err != nil {
 			s.failOne(o.req.id, err)
 			var hop *hopError
@@ -127,7 +139,7 @@ func (s *sse) write(ctx context.Context, o *outgoing) error {
 func (s *sse) post(ctx context.Context, o *outgoing) error {
 	h := maps.Clone(s.configured)
 	h["Content-Type"] = []string{"application/json"}
-	resp, err := s.do(ctx, http.MethodPost, s.endpoint, bytes.NewReader(o.data), h, o.req)
+	resp, err := s.do(ctx, http.MethodPost, s.endpoint, o.data, h, o.req)
 	if err != nil {
 		return err
 	}

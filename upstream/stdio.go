@@ -30,6 +30,9 @@ const (
 	termGrace = 3 * time.Second
 )
 
+// exitGrace is how long a broken pipe waits for the exit that explains it.
+const exitGrace = 500 * time.Millisecond
+
 // child is a server that runs as a process of Headgate's own, in a process group of its own.
 type child struct {
 	*duplex
@@ -99,11 +102,15 @@ func (u *Upstream) startChild() (_ *child, err error) {
 	}
 	c.stderr = drainStderr(errR, u.log, u.redact)
 	lines := wire.NewLineReader(outR, int(u.cfg.MaxAnswer))
+	read := func() ([]byte, error) {
+		line, err := lines.Next()
+		return line, c.broken("reading from the server", err)
+	}
 	write := func(o *outgoing) error {
 		_, err := inW.Write(append(o.data, '\n'))
-		return err
+		return c.broken("writing to the server", err)
 	}
-	c.duplex = newDuplex(u.cfg.ID, u.events(), u.log, lines.Next, write, func() { inW.Close() })
+	c.duplex = u.newDuplex(read, write, func() { inW.Close() })
 	return c, nil
 }
 
@@ -153,6 +160,19 @@ func (c *child) watch() {
 		c.fail(c.exitError())
 	case <-c.gone:
 	}
+}
+
+// broken replaces the error of a pipe by the child's own last words, if it breaks because the child
+// is gone.
+func (c *child) broken(doing string, err error) error {
+	var big *wire.OversizeError
+	if err == nil || errors.As(err, &big) {
+		return err
+	}
+	if c.waitExit(exitGrace) {
+		return c.exitError()
+	}
+	return pipeError(doing, err)
 }
 
 func (c *child) exitError() error {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -180,8 +181,9 @@ func subschemas(s map[string]any, f func(keyword, name string, sub map[string]an
 	}
 	for _, k := range schemaMaps {
 		m, _ := s[k].(map[string]any)
-		for name, v := range m {
-			if sub, ok := v.(map[string]any); ok {
+		// In order, so that of several faults the same one is always reported.
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if sub, ok := m[name].(map[string]any); ok {
 				f(k, name, sub)
 			}
 		}

@@ -1,9 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,11 +81,13 @@ type Upstream struct {
 
 	catalogue atomic.Pointer[Catalogue]
 	changed   chan struct{} // capacity 1: the server announced a change
+	gap       chan struct{} // capacity 1: announcements may have been missed
 	kick      chan struct{} // capacity 1: somebody needs the server now
 	logLevel  atomic.Int32  // legacy: the level set on the current link, as an index into logLevels; -1 for none
 
-	knownLegacy bool     // owned by Run: skip the probe
+	knownLegacy bool     // owned by Run: ask initialize first
 	atOnce      *limiter // attempts without a pause
+	doubts      *limiter // how often a call has the era of the server verified
 
 	mu        sync.Mutex // guards the fields below
 	state     State
@@ -115,21 +122,26 @@ func New(cfg *configs.Upstream, opts Options) *Upstream {
 		log:     opts.Logger.With("upstream", cfg.ID),
 		redact:  redactor(cfg),
 		changed: make(chan struct{}, 1),
+		gap:     make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 		state:   Stopped,
 		moved:   make(chan struct{}),
 		atOnce:  newLimiter(5, 10*time.Second),
+		doubts:  newLimiter(1, time.Minute),
 	}
 }
 
 // redactor masks the configured secrets in whatever a server echoes.
 func redactor(cfg *configs.Upstream) *strings.Replacer {
 	const shortest = 6 // anything shorter would mask ordinary words
-	var pairs []string
+	secrets := make(map[string]bool)
 	add := func(v string) {
 		for _, part := range append(strings.Fields(v), v) {
-			if len(part) >= shortest {
-				pairs = append(pairs, part, "***")
+			quoted := strconv.Quote(part) // as texts of ours show it
+			for _, s := range []string{part, quoted[1 : len(quoted)-1]} {
+				if len(s) >= shortest {
+					secrets[s] = true
+				}
 			}
 		}
 	}
@@ -138,6 +150,23 @@ func redactor(cfg *configs.Upstream) *strings.Replacer {
 	}
 	for _, v := range cfg.Env {
 		add(v)
+	}
+	if at, err := url.Parse(cfg.URL); err == nil {
+		if password, ok := at.User.Password(); ok {
+			add(password)
+		}
+		for _, values := range at.Query() {
+			for _, v := range values {
+				add(v)
+			}
+		}
+	}
+	// The longest goes first: a secret may begin with another.
+	var pairs []string
+	for _, s := range slices.SortedFunc(maps.Keys(secrets), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
+	}) {
+		pairs = append(pairs, s, "***")
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -242,7 +271,7 @@ func (u *Upstream) Run(ctx context.Context) {
 		}
 		u.report(err)
 		wait := pause.NextBackOff()
-		if f := failure.As(err); f != nil && f.Reason == failure.CredentialsRefused {
+		if refusesCredentials(err) {
 			// Asking again changes nothing until somebody acts, and may lock an account.
 			wait = max(wait, min(5*time.Minute, 10*u.opts.MaxBackoff))
 		}
