@@ -42,15 +42,14 @@ func (g *Gateway) discover(s *snapshot) answer {
 	return answer{result: append(b, `}}`...)}
 }
 
-// initialize answers the handshake of a legacy client.
-func (g *Gateway) initialize(s *snapshot, params wire.Object) (version string, a answer) {
+// initialize answers the handshake of a legacy client; ok says that it is accepted.
+func (g *Gateway) initialize(s *snapshot, params wire.Object) (a answer, ok bool) {
 	raw, _ := params.Get("protocolVersion")
 	asked, ok := wire.String(raw)
 	if !ok {
-		return "", invalidParams("initialize needs params.protocolVersion, a string")
+		return invalidParams("initialize needs params.protocolVersion, a string"), false
 	}
-	version = negotiate(asked)
-	b := []byte(`{"protocolVersion":"` + version + `","capabilities":`)
+	b := []byte(`{"protocolVersion":"` + negotiate(asked) + `","capabilities":`)
 	b = append(b, s.capabilities...)
 	b = append(b, `,"serverInfo":`...)
 	b = append(b, g.info...)
@@ -58,22 +57,7 @@ func (g *Gateway) initialize(s *snapshot, params wire.Object) (version string, a
 		b = append(b, `,"instructions":`...)
 		b = wire.AppendString(b, s.instructions)
 	}
-	return version, answer{result: append(b, '}')}
-}
-
-// unsupportedVersion is UnsupportedProtocolVersionError (2026-07-28, basic/versioning).
-func unsupportedVersion(requested string) answer {
-	if len(requested) > 64 {
-		requested = requested[:64]
-	}
-	b := appendStrings([]byte(`{"supported":`), supportedVersions())
-	b = append(b, `,"requested":`...)
-	b = wire.AppendString(b, requested)
-	return protocolError(wire.CodeUnsupportedVersion, "Unsupported protocol version", append(b, '}'), 400)
-}
-
-func headerMismatch(text string) answer {
-	return protocolError(wire.CodeHeaderMismatch, "Header mismatch: "+text, nil, 400)
+	return answer{result: append(b, '}')}, true
 }
 
 func appendStrings(b []byte, list []string) jsontext.Value {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -47,12 +48,62 @@ func methodNotFound(method string) answer {
 	return protocolError(wire.CodeMethodNotFound, "Method not found: "+method, nil, http.StatusNotFound)
 }
 
+// unsupportedVersion is UnsupportedProtocolVersionError (2026-07-28, basic/versioning).
+func unsupportedVersion(requested string) answer {
+	if len(requested) > 64 {
+		requested = requested[:64]
+	}
+	b := appendStrings([]byte(`{"supported":`), supportedVersions())
+	b = append(b, `,"requested":`...)
+	b = wire.AppendString(b, requested)
+	return protocolError(wire.CodeUnsupportedVersion, "Unsupported protocol version", append(b, '}'), http.StatusBadRequest)
+}
+
+func headerMismatch(text string) answer {
+	return protocolError(wire.CodeHeaderMismatch, "Header mismatch: "+text, nil, http.StatusBadRequest)
+}
+
+// handshakeFirst is the answer to a request that belongs to neither era.
+func handshakeFirst() answer {
+	return protocolError(wire.CodeInvalidRequest, "send initialize first, or speak protocol version "+modernVersion, nil, http.StatusBadRequest)
+}
+
+func notAcceptable(text string) answer {
+	return protocolError(wire.CodeInvalidRequest, text, nil, http.StatusNotAcceptable)
+}
+
 // incident answers for a bug in Headgate; the id finds the log line.
 func incident() (id string, a answer) {
 	id = rand.Text()[:12]
 	f := &failure.Failure{Reason: failure.Internal, Outcome: failure.Unknown}
 	data := jsontext.Value(`{"headgate":` + string(marker(f, false)) + `,"incident":"` + id + `"}`)
 	return id, protocolError(wire.CodeInternal, "Internal error in the gateway; incident "+id+" in its log", data, http.StatusInternalServerError)
+}
+
+// malformed is the answer to bytes that are no message; err is a *wire.Error.
+func malformed(err error) []byte {
+	e := &wire.Error{Code: wire.CodeInternal, Message: "the message could not be read"}
+	errors.As(err, &e)
+	return wire.AppendError(nil, e.ID, wire.ErrorObject(e.Code, e.Message, nil))
+}
+
+// refusal is the answer to a message that is not served. id is that of the request, or "" for what
+// never became one.
+func refusal(id wire.ID, text string) []byte {
+	return wire.AppendError(nil, id, wire.ErrorObject(wire.CodeInvalidRequest, text, nil))
+}
+
+// refuse answers an HTTP request that never became an MCP one.
+func refuse(w http.ResponseWriter, status int, text string) { refuseID(w, status, "", text) }
+
+// refuseID answers an MCP request that is not served for reasons of HTTP.
+func refuseID(w http.ResponseWriter, status int, id wire.ID, text string) {
+	writeJSON(w, status, refusal(id, text))
+}
+
+func methodNotAllowed(w http.ResponseWriter, allow string) {
+	w.Header().Set("Allow", allow)
+	refuse(w, http.StatusMethodNotAllowed, "method not allowed here; use "+allow)
 }
 
 // failCall answers for a tools/call that Headgate could not carry to its end.

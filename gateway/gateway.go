@@ -42,6 +42,7 @@ type Gateway struct {
 	sessions *sessions
 	drained  chan struct{} // closed by Drain
 	drain    func()
+	bodyTime time.Duration // how long a client may take to send a request body
 
 	mu      sync.Mutex // guards the fields below
 	cfg     *configs.Config
@@ -80,6 +81,7 @@ func New(cfg *configs.Config, opts Options) *Gateway {
 		fleet:    make(map[string]*member),
 		next:     make(map[string]*member),
 		moved:    make(chan struct{}),
+		bodyTime: 30 * time.Second,
 	}
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
 	for id, entry := range cfg.Upstreams {
@@ -134,7 +136,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	}
 	g.mu.Lock()
 	g.start = start
-	for _, m := range g.fleet {
+	for _, m := range g.members() {
 		start(m)
 	}
 	g.mu.Unlock()
@@ -164,7 +166,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	g.Drain()
 	g.mu.Lock()
 	g.start = nil
-	all := slices.Concat(slices.Collect(maps.Values(g.fleet)), slices.Collect(maps.Values(g.next)))
+	all := g.members()
 	g.mu.Unlock()
 	cancel()
 	for _, m := range all {
@@ -172,6 +174,11 @@ func (g *Gateway) Run(ctx context.Context) {
 	}
 	g.retired.Wait()
 	g.sessions.closeAll()
+}
+
+// members returns every member, serving or not yet. g.mu is held.
+func (g *Gateway) members() []*member {
+	return slices.Concat(slices.Collect(maps.Values(g.fleet)), slices.Collect(maps.Values(g.next)))
 }
 
 // config returns the configuration in force.
@@ -207,12 +214,8 @@ func (g *Gateway) rebuild() {
 	if old == nil || sameList(old, s) {
 		return
 	}
-	known := make(map[upstream.Finding]bool, len(old.findings))
-	for _, f := range old.findings {
-		known[f] = true
-	}
-	for _, f := range s.findings {
-		if !known[f] && (f.Rule == "name" || f.Rule == "name_collision") {
+	for _, f := range s.made {
+		if !slices.Contains(old.made, f) {
 			g.log.Warn("finding", "upstream", f.Server, "tool", f.Tool, "rule", f.Rule, "text", f.Text)
 		}
 	}
@@ -271,8 +274,8 @@ func sameConnection(a, b *configs.Upstream) bool {
 
 // retire ends a member once its calls have finished, or after the drain time. g.mu is held.
 func (g *Gateway) retire(m *member) {
-	if m.cancel == nil {
-		return // never started
+	if g.start == nil || m.cancel == nil {
+		return // never started, or Run ends it
 	}
 	limit := g.cfg.Drain
 	g.retired.Go(func() {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/configs"
@@ -84,15 +85,19 @@ type acceptable struct{ json, stream bool }
 // accepts reads an Accept header. Clients must name both types, but many name one or none; each gets
 // what it can read.
 func accepts(r *http.Request) acceptable {
-	values := r.Header.Values("Accept")
-	if len(values) == 0 {
-		return acceptable{json: true, stream: true}
-	}
 	var a acceptable
-	for _, v := range values {
+	silent := true // no header, or one that says nothing
+	for _, v := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(v, ",") {
-			t, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-			if err != nil || params["q"] == "0" {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			silent = false
+			t, params, err := mime.ParseMediaType(part)
+			if err != nil {
+				continue
+			}
+			if q, err := strconv.ParseFloat(params["q"], 64); err == nil && q == 0 {
 				continue
 			}
 			switch t {
@@ -104,6 +109,9 @@ func accepts(r *http.Request) acceptable {
 				a.stream = true
 			}
 		}
+	}
+	if silent {
+		return acceptable{json: true, stream: true}
 	}
 	return a
 }

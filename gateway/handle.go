@@ -17,29 +17,35 @@ import (
 
 // exchange is one request of a client, the same from every transport and era.
 type exchange struct {
-	era     upstream.Era
-	version string // protocol version of the client's hop
-	caller  authz.Caller
-	method  string
-	params  wire.Object // nil when there are none
-	header  http.Header // nil on stdio
+	era    upstream.Era
+	caller authz.Caller
+	method string
+	params wire.Object // nil when there are none
+	header http.Header // nil on stdio
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
 	logLevel     string         // least level of log messages wanted; "" for none
 	progress     jsontext.Value // the client's progress token; nil for none
-	// notify sends a notification that belongs to this request to the client. It does not block.
+	// notify sends a notification that belongs to this request to the client. It does not block. nil
+	// drops them.
 	notify func(method string, params jsontext.Value)
 }
 
-// handle answers one request. A panic is caught here and nowhere else.
-func (g *Gateway) handle(ctx context.Context, x *exchange) (a answer) {
+// contain runs the answering of one request, and answers itself when that panics. Every transport has
+// it around all that it does with a parsed request; a panic is caught here and nowhere else.
+func (g *Gateway) contain(method string, f func() answer) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			id, failed := incident()
-			g.log.Error("panic while answering a request", "incident", id, "method", x.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			g.log.Error("panic while answering a request", "incident", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			a = failed
 		}
 	}()
+	return f()
+}
+
+// handle answers one request.
+func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 	s := g.snapshot.Load()
 	switch x.method {
 	case "tools/call":
@@ -114,6 +120,10 @@ func (g *Gateway) callTool(ctx context.Context, s *snapshot, x *exchange) answer
 		f := failure.As(err)
 		if f == nil {
 			panic(fmt.Errorf("a call failed without a reason: %w", err))
+		}
+		if now := g.snapshot.Load(); now != s && f.Outcome == failure.NotStarted && (now.byName[name] == nil || now.byName[name].owner != t.owner) {
+			// A reload took the owner away while the request was on its way to it.
+			return g.callTool(ctx, now, x)
 		}
 		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))

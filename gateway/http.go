@@ -1,12 +1,13 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/wire"
@@ -20,7 +21,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/mcp/{$}", g.serveMCP)
 	mux.HandleFunc("/healthz", g.serveHealth)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, wire.CodeInvalidRequest, "no such path; the MCP endpoint is /mcp")
+		refuse(w, http.StatusNotFound, "no such path; the MCP endpoint is /mcp")
 	})
 	return mux
 }
@@ -28,7 +29,7 @@ func (g *Gateway) Handler() http.Handler {
 func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	cfg := g.config()
 	if ok, why := allowed(cfg, r); !ok {
-		refuse(w, http.StatusForbidden, wire.CodeInvalidRequest, "Forbidden: "+why)
+		refuse(w, http.StatusForbidden, "Forbidden: "+why)
 		return
 	}
 	cors(w, r)
@@ -48,42 +49,33 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers an HTTP request that never became an MCP one, with an error that names no request.
-func refuse(w http.ResponseWriter, status int, code int64, text string) {
-	writeJSON(w, status, wire.AppendError(nil, "", wire.ErrorObject(code, text, nil)))
-}
-
-func methodNotAllowed(w http.ResponseWriter, allow string) {
-	w.Header().Set("Allow", allow)
-	refuse(w, http.StatusMethodNotAllowed, wire.CodeInvalidRequest, "method not allowed here; use "+allow)
-}
-
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz.Caller, maxBody int64) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		refuse(w, http.StatusUnsupportedMediaType, wire.CodeInvalidRequest, "Content-Type must be application/json")
+		refuse(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 		return
 	}
 	accept := accepts(r)
 	if !accept.json && !accept.stream {
-		refuse(w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow application/json or text/event-stream, better both")
+		refuse(w, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
 		return
 	}
-	body, err := readBody(w, r, maxBody)
+	body, err := g.readBody(w, r, maxBody)
 	if err != nil {
+		status, text := http.StatusBadRequest, "the request body could not be read"
 		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			w.Header().Set("Connection", "close")
-			refuse(w, http.StatusRequestEntityTooLarge, wire.CodeInvalidRequest, "the request is larger than max_body allows")
-			return
+		switch {
+		case errors.As(err, &large):
+			status, text = http.StatusRequestEntityTooLarge, "the request is larger than max_body allows"
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			status, text = http.StatusRequestTimeout, "the request body took too long to arrive"
 		}
-		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest, "the request body could not be read")
+		w.Header().Set("Connection", "close") // what is left of the body is not waited for
+		refuse(w, status, text)
 		return
 	}
 	m, err := wire.Parse(body)
 	if err != nil {
-		var e *wire.Error
-		errors.As(err, &e)
-		writeJSON(w, http.StatusBadRequest, wire.AppendError(nil, e.ID, wire.ErrorObject(e.Code, e.Message, nil)))
+		writeJSON(w, http.StatusBadRequest, malformed(err))
 		return
 	}
 	header := r.Header.Values("Mcp-Protocol-Version")
@@ -102,9 +94,18 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz
 	}
 }
 
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// wholeBody is the size in bytes up to which a body is given its memory before it has arrived.
+const wholeBody = 64 << 10
+
+// readBody reads a body of at most limit bytes, within the time that a client may take.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	// Recorders in tests know no deadlines; real connections do.
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(g.bodyTime))
+	// A read that waits for the client to go away runs on for as long as the answer takes.
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	body := http.MaxBytesReader(w, r.Body, limit)
-	if n := r.ContentLength; n >= 0 && n <= limit {
+	if n := r.ContentLength; n >= 0 && n <= min(limit, wholeBody) {
 		b := make([]byte, n)
 		_, err := io.ReadFull(body, b)
 		return b, err
@@ -143,20 +144,28 @@ func (g *Gateway) serveModern(p *post) {
 		return
 	}
 	if p.m.Kind == wire.KindResponse {
-		refuse(p.w, http.StatusBadRequest, wire.CodeInvalidRequest, "clients send no responses in this protocol version")
+		refuseID(p.w, http.StatusBadRequest, p.m.ID, "clients send no responses in this protocol version")
 		return
 	}
 	out := newResponder(p.w, p.accept)
 	x := &exchange{caller: p.caller, header: p.r.Header, notify: out.notify}
-	if a, ok := p.readModern(x); !ok {
-		g.reply(out, p.m.ID, upstream.Modern, a)
+	var sub *subscription
+	a := g.contain(p.m.Method, func() answer {
+		a, ok := p.readModern(x)
+		if !ok {
+			return a
+		}
+		if x.method == "subscriptions/listen" {
+			sub, a = p.subscription(x)
+			return a
+		}
+		return g.handle(p.r.Context(), x)
+	})
+	if sub != nil {
+		g.listen(p, sub)
 		return
 	}
-	if x.method == "subscriptions/listen" {
-		g.listen(p, x)
-		return
-	}
-	g.reply(out, p.m.ID, upstream.Modern, g.handle(p.r.Context(), x))
+	g.reply(out, p.m.ID, upstream.Modern, a)
 }
 
 // readModern reads a modern request and checks its headers against its body ("Server Validation").
@@ -234,21 +243,21 @@ func (a answer) message(id wire.ID) []byte {
 	return wire.AppendResult(make([]byte, 0, len(a.result)+64), id, a.result)
 }
 
-// listen serves subscriptions/listen over HTTP (2026-07-28, basic/patterns/subscriptions).
-func (g *Gateway) listen(p *post, x *exchange) {
+// subscription reads a subscriptions/listen.
+func (p *post) subscription(x *exchange) (*subscription, answer) {
 	if !p.accept.stream {
-		refuse(p.w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow text/event-stream for a subscription")
-		return
+		return nil, notAcceptable("Accept must allow text/event-stream for a subscription")
 	}
-	sub, a := newSubscription(p.m.ID, x)
-	if sub == nil {
-		g.reply(newResponder(p.w, p.accept), p.m.ID, upstream.Modern, a)
-		return
-	}
+	return newSubscription(p.m.ID, x)
+}
+
+// listen serves a subscription over HTTP (2026-07-28, basic/patterns/subscriptions).
+func (g *Gateway) listen(p *post, sub *subscription) {
 	streamHeaders(p.w.Header())
 	p.w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(p.w)
-	g.subscribe(p.r.Context(), sub, func(b []byte) error { return write(p.w, rc, wire.AppendEvent(nil, "", "", b)) },
+	defer unlimited(rc)
+	g.subscribe(p.r.Context(), sub, nil, func(b []byte) error { return write(p.w, rc, wire.AppendEvent(nil, "", "", b)) },
 		func() error { return write(p.w, rc, wire.AppendComment(nil, "")) })
 }
 
@@ -260,17 +269,4 @@ func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
-}
-
-// cancelOn derives a context that also ends when c is closed.
-func cancelOn(ctx context.Context, c <-chan struct{}) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-c:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }

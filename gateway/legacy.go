@@ -20,7 +20,7 @@ func (g *Gateway) serveLegacy(p *post) {
 		g.openSession(p, out)
 		return
 	}
-	s, ok := g.session(p.w, p.r, p.caller)
+	s, ok := g.session(p.w, p.r, p.caller, p.m.ID)
 	if !ok {
 		return
 	}
@@ -39,8 +39,8 @@ func (g *Gateway) serveLegacy(p *post) {
 	ctx, cancel := context.WithCancel(p.r.Context())
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
-	x := &exchange{era: upstream.Legacy, version: s.version, caller: p.caller, header: p.r.Header, notify: out.notify}
-	g.reply(out, p.m.ID, upstream.Legacy, g.handleLegacy(ctx, s, x, p.m))
+	x := &exchange{era: upstream.Legacy, caller: p.caller, header: p.r.Header, notify: out.notify}
+	g.reply(out, p.m.ID, upstream.Legacy, g.contain(p.m.Method, func() answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 
 // handleLegacy answers one request of a session, whatever the transport.
@@ -59,40 +59,43 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 // nothing here.
 func (g *Gateway) openSession(p *post, out *responder) {
 	x := &exchange{era: upstream.Legacy, caller: p.caller}
-	if a, ok := x.read(p.m); !ok {
+	opened := false
+	a := g.contain(p.m.Method, func() answer {
+		a, ok := x.read(p.m)
+		if ok {
+			a, opened = g.initialize(g.snapshot.Load(), x.params)
+		}
+		return a
+	})
+	if !opened {
 		g.reply(out, p.m.ID, upstream.Legacy, a)
 		return
 	}
-	version, a := g.initialize(g.snapshot.Load(), x.params)
-	if version == "" {
-		g.reply(out, p.m.ID, upstream.Legacy, a)
-		return
-	}
-	s := newSession(p.caller.Subject, version)
+	s := newSession(p.caller.Subject)
 	if !g.sessions.open(s) {
 		p.w.Header().Set("Retry-After", "60")
-		refuse(p.w, http.StatusServiceUnavailable, wire.CodeInternal, "too many sessions are open")
+		refuseID(p.w, http.StatusServiceUnavailable, p.m.ID, "too many sessions are open")
 		return
 	}
 	p.w.Header().Set(sessionHeader, s.id)
 	g.reply(out, p.m.ID, upstream.Legacy, a)
 }
 
-// session finds the session of a request, or refuses.
-func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.Caller) (*session, bool) {
+// session finds the session of an HTTP request, or refuses; id is that of the message in it, if any.
+func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.Caller, id wire.ID) (*session, bool) {
 	ids := r.Header.Values(sessionHeader)
 	if len(ids) != 1 || ids[0] == "" {
-		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest,
+		refuseID(w, http.StatusBadRequest, id,
 			"this request belongs to no session: send initialize first and then its "+sessionHeader+" with every request, or speak protocol version "+modernVersion)
 		return nil, false
 	}
 	if v := r.Header.Get("Mcp-Protocol-Version"); v != "" && !slices.Contains(legacyVersions, v) {
-		refuse(w, http.StatusBadRequest, wire.CodeInvalidRequest, "Mcp-Protocol-Version is not one that a session can have")
+		refuseID(w, http.StatusBadRequest, id, "Mcp-Protocol-Version is not one that a session can have")
 		return nil, false
 	}
 	s := g.sessions.get(ids[0], caller.Subject)
 	if s == nil {
-		refuse(w, http.StatusNotFound, wire.CodeInvalidRequest, "no such session; send initialize to open a new one")
+		refuseID(w, http.StatusNotFound, id, "no such session; send initialize to open a new one")
 		return nil, false
 	}
 	return s, true
@@ -104,12 +107,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 		methodNotAllowed(w, "POST")
 		return
 	}
-	s, ok := g.session(w, r, caller)
+	s, ok := g.session(w, r, caller, "")
 	if !ok {
 		return
 	}
 	if !accepts(r).stream {
-		refuse(w, http.StatusNotAcceptable, wire.CodeInvalidRequest, "Accept must allow text/event-stream")
+		refuse(w, http.StatusNotAcceptable, "Accept must allow text/event-stream")
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -123,6 +126,7 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 	rc := http.NewResponseController(w)
 	// Headers alone may wait in a proxy; a comment brings them through.
 	err := write(w, rc, wire.AppendComment(nil, ""))
+	defer unlimited(rc)
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for err == nil {
@@ -147,7 +151,7 @@ func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, caller aut
 		methodNotAllowed(w, "POST")
 		return
 	}
-	if s, ok := g.session(w, r, caller); ok {
+	if s, ok := g.session(w, r, caller, ""); ok {
 		g.sessions.close(s)
 		w.WriteHeader(http.StatusNoContent)
 	}

@@ -34,6 +34,7 @@ func (g *Gateway) Call(ctx context.Context, name string, arguments json.RawMessa
 	if arguments != nil {
 		params = append(params, wire.Member{Name: "arguments", Raw: jsontext.Value(`"arguments"`), Value: jsontext.Value(arguments)})
 	}
-	a := g.handle(ctx, &exchange{era: upstream.Modern, version: modernVersion, caller: authz.Anonymous(), method: "tools/call", params: params})
+	x := &exchange{era: upstream.Modern, caller: authz.Anonymous(), method: "tools/call", params: params}
+	a := g.contain(x.method, func() answer { return g.handle(ctx, x) })
 	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}
 }

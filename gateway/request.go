@@ -73,7 +73,6 @@ func (x *exchange) readModern() (a answer, ok bool) {
 	case version != modernVersion:
 		return unsupportedVersion(version), false
 	}
-	x.version = version
 	caps, has := meta.Get(metaCapabilities)
 	if !has || caps.Kind() != '{' {
 		return invalidParams(`params._meta["` + metaCapabilities + `"] is required and must be an object`), false

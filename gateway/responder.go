@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,7 +16,8 @@ const (
 	// keepAlive is how often a stream that is silent is given a comment, so that proxies and clients
 	// do not take it for dead.
 	keepAlive = 20 * time.Second
-	// writeLimit is how long a client may take to accept one write. Streams have no limit over all.
+	// writeLimit is how long a client may take to accept one piece of what is written. Answers and
+	// streams have no limit over all.
 	writeLimit = 30 * time.Second
 	// notifyQueue is how many notifications of one request wait for a client that reads slowly; more
 	// are dropped, never held against the upstream.
@@ -96,42 +99,55 @@ func streamHeaders(h http.Header) {
 	h.Set("X-Accel-Buffering", "no")
 }
 
-// write sends one piece of a stream and flushes it.
+// writePiece is how many bytes a client has to take within writeLimit.
+const writePiece = 256 << 10
+
+// write sends a part of an answer and flushes it.
 func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
-	// Recorders in tests know no deadlines; real connections do.
-	_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
-	if _, err := w.Write(b); err != nil {
-		return err
+	for piece := range slices.Chunk(b, writePiece) {
+		// Recorders in tests know no deadlines; real connections do.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
 	}
 	return rc.Flush()
 }
 
-// finish sends the answer, a whole JSON-RPC message. A nil message ends the stream without one.
+// unlimited takes the deadline of the last write off a connection, which may serve more requests.
+func unlimited(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
+
+// finish sends the answer, a whole JSON-RPC message. A nil message ends the exchange without one.
 func (r *responder) finish(status int, message []byte) {
 	r.mu.Lock()
 	r.closed = true
-	if !r.json && message != nil {
-		r.startLocked() // the client accepts nothing but a stream
+	if r.stream && (message == nil || !r.json) {
+		r.startLocked() // there is no other way to say nothing, or the client accepts no other
 	}
 	queue, pump := r.queue, r.pump
 	r.mu.Unlock()
-	if queue != nil {
-		close(queue)
-		<-pump
-		if message != nil {
-			_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", message))
+	if queue == nil {
+		if message == nil {
+			r.w.WriteHeader(http.StatusAccepted)
+			return
 		}
-		_ = r.rc.SetWriteDeadline(time.Time{})
+		writeJSON(r.w, status, message)
 		return
 	}
-	if message == nil {
-		return
+	close(queue)
+	<-pump
+	if message != nil {
+		_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", message))
 	}
-	writeJSON(r.w, status, message)
+	unlimited(r.rc)
 }
 
 func writeJSON(w http.ResponseWriter, status int, message []byte) {
-	w.Header().Set("Content-Type", "application/json")
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(message)))
 	w.WriteHeader(status)
-	_, _ = w.Write(message)
+	rc := http.NewResponseController(w)
+	_ = write(w, rc, message)
+	unlimited(rc)
 }

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,21 +24,21 @@ const (
 type session struct {
 	id       string
 	subject  string
-	version  string
 	used     atomic.Int64 // unix nanoseconds of the last request
 	logLevel atomic.Pointer[string]
 	ended    chan struct{}
 	end      func()
 
 	mu       sync.Mutex // guards the fields below
-	inflight map[wire.ID][]context.CancelFunc
+	inflight map[wire.ID]map[int]context.CancelFunc
+	begun    int // requests so far
 	running  int
 	stream   context.CancelFunc // ends the GET stream that stands; nil for none
 	streamNo int
 }
 
-func newSession(subject, version string) *session {
-	s := &session{id: rand.Text() + rand.Text(), subject: subject, version: version, ended: make(chan struct{})}
+func newSession(subject string) *session {
+	s := &session{id: rand.Text() + rand.Text(), subject: subject, ended: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.ended) })
 	s.touch()
 	return s
@@ -58,39 +60,34 @@ func (s *session) begin(id wire.ID, cancel context.CancelFunc) (finish func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inflight == nil {
-		s.inflight = make(map[wire.ID][]context.CancelFunc)
+		s.inflight = make(map[wire.ID]map[int]context.CancelFunc)
 	}
-	list := s.inflight[id]
-	n := len(list)
-	s.inflight[id] = append(list, cancel)
+	if s.inflight[id] == nil {
+		s.inflight[id] = make(map[int]context.CancelFunc)
+	}
+	s.begun++
+	n := s.begun
+	s.inflight[id][n] = cancel
 	s.running++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.running--
 		s.touch()
-		list := s.inflight[id]
-		if n < len(list) {
-			list[n] = nil
+		delete(s.inflight[id], n)
+		if len(s.inflight[id]) == 0 {
+			delete(s.inflight, id)
 		}
-		for _, c := range list {
-			if c != nil {
-				return
-			}
-		}
-		delete(s.inflight, id)
 	}
 }
 
 // cancel ends the requests with an id.
 func (s *session) cancel(id wire.ID) {
 	s.mu.Lock()
-	list := append([]context.CancelFunc(nil), s.inflight[id]...)
+	list := slices.Collect(maps.Values(s.inflight[id]))
 	s.mu.Unlock()
-	for _, c := range list {
-		if c != nil {
-			c()
-		}
+	for _, cancel := range list {
+		cancel()
 	}
 }
 

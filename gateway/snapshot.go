@@ -24,7 +24,8 @@ type snapshot struct {
 	view         *view
 	capabilities jsontext.Value
 	instructions string
-	findings     []upstream.Finding
+	findings     []upstream.Finding   // by server and tool
+	made         []upstream.Finding   // those that merging made; the upstreams log theirs themselves
 	upstreams    []*upstream.Upstream // by id
 	settled      bool                 // every upstream had ended its first attempt when this was built
 }
@@ -35,6 +36,7 @@ type tool struct {
 	owner      *upstream.Upstream
 	definition *upstream.Tool
 	exposed    jsontext.Value // the definition under the exposed name
+	legacy     jsontext.Value // the same as clients of the handshake era can read it
 	repeatable bool           // safe to send again (failure table, "safe to repeat")
 }
 
@@ -90,17 +92,24 @@ func build(cfg *configs.Config, ups map[string]*upstream.Upstream) *snapshot {
 		t := tools[e.Index]
 		t.name = e.Exposed
 		t.exposed = renamed(t.definition.Definition, e.Exposed)
+		t.legacy = t.exposed
+		if cut, ok := withoutOpenOutput(t.exposed); ok {
+			t.legacy = cut
+			s.made = append(s.made, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "output_schema_type",
+				Text: "clients of revisions up to 2025-11-25 are not shown outputSchema: they refuse a whole list for one that is not of type object"})
+		}
 		s.byName[e.Exposed] = t
 		list = append(list, t)
 		if e.Changed {
-			s.findings = append(s.findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "name",
+			s.made = append(s.made, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "name",
 				Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)})
 		}
 	}
 	for _, w := range table.Withheld {
-		s.findings = append(s.findings, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
+		s.made = append(s.made, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
 			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
 	}
+	s.findings = append(s.findings, s.made...)
 	slices.SortStableFunc(s.findings, func(a, b upstream.Finding) int {
 		if c := strings.Compare(a.Server, b.Server); c != 0 {
 			return c
@@ -142,6 +151,25 @@ func renamed(def jsontext.Value, name string) jsontext.Value {
 	return obj.Append(nil, wire.Edit{Name: "name", Value: wire.AppendString(nil, name)})
 }
 
+// withoutOpenOutput leaves outputSchema out of a definition if its root is not of type object, as
+// 2026-07-28 allows and no earlier revision does; ok says that it was so.
+func withoutOpenOutput(def jsontext.Value) (cut jsontext.Value, ok bool) {
+	obj, err := wire.ParseObject(def)
+	if err != nil {
+		return nil, false // cannot be: the upstream has parsed it
+	}
+	schema, has := obj.Get("outputSchema")
+	if !has {
+		return nil, false
+	}
+	// A schema with a name that stands twice is not understood, and left out as well.
+	root, _ := wire.ParseObject(schema)
+	if typ, _ := root.Get("type"); string(typ) == `"object"` {
+		return nil, false
+	}
+	return obj.Append(nil, wire.Edit{Name: "outputSchema"}), true
+}
+
 func newView(tools []*tool, ttl time.Duration) *view {
 	v := &view{tools: tools, ttl: ttl, scope: "public"}
 	v.modern = v.encode(tools, upstream.Modern, "")
@@ -151,9 +179,15 @@ func newView(tools []*tool, ttl time.Duration) *view {
 
 // encode writes the result of tools/list.
 func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Value {
+	definition := func(t *tool) jsontext.Value {
+		if era == upstream.Modern {
+			return t.exposed
+		}
+		return t.legacy
+	}
 	n := 128 + len(next)
 	for _, t := range tools {
-		n += len(t.exposed) + 1
+		n += len(definition(t)) + 1
 	}
 	b := append(make([]byte, 0, n), '{')
 	if era == upstream.Modern {
@@ -164,7 +198,7 @@ func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Val
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, t.exposed...)
+		b = append(b, definition(t)...)
 	}
 	b = append(b, ']')
 	if next != "" {
@@ -179,5 +213,5 @@ func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Val
 
 // sameList reports whether clients that listed a need not be told of b.
 func sameList(a, b *snapshot) bool {
-	return a != nil && bytes.Equal(a.view.legacy, b.view.legacy)
+	return slices.EqualFunc(a.view.tools, b.view.tools, func(x, y *tool) bool { return bytes.Equal(x.exposed, y.exposed) })
 }

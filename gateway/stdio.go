@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,59 +14,67 @@ import (
 	"github.com/headgate/headgate/upstream"
 )
 
-// maxConcurrent bounds the requests of one stdio client that run at a time. More wait unread in the
-// pipe, so that a client which only writes cannot make memory grow.
-const maxConcurrent = 256
+const (
+	// maxConcurrent bounds the requests of one stdio client that run at a time. More wait unread in the
+	// pipe, so that a client which only writes cannot make memory grow.
+	maxConcurrent = 256
+	// stdioFlush is how long a client that does not read may hold up the end.
+	stdioFlush = 5 * time.Second
+)
+
+// errNoReader says that a client took nothing more from its end of the pipe.
+var errNoReader = errors.New("the client does not read its input")
 
 // ServeStdio serves one client over newline-delimited messages, both eras at once (2026-07-28, basic/
-// transports/stdio), until in ends, ctx ends, or a write fails. It returns nil when in ended. Reads of
-// in that do not end with ctx are left behind, which is why ServeStdio is for a process's own stdin.
+// transports/stdio), until in ends, ctx ends, or a write fails. When in has ended, requests in flight
+// may finish within the drain time, and the return is nil; when ctx ends they are cancelled. A read of
+// in or a write to out that does not end is left behind, which is why ServeStdio is for a process's
+// own stdin and stdout.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
 	c := &stdioClient{
 		g:       g,
 		caller:  authz.Anonymous(),
-		session: newSession(authz.Anonymous().Subject, ""),
+		session: newSession(authz.Anonymous().Subject),
 		out:     make(chan []byte, 64),
-		fail:    cancel,
+		ended:   reading.Done(),
 		slots:   make(chan struct{}, maxConcurrent),
 	}
-	var writer sync.WaitGroup
-	var writeErr error
-	writer.Go(func() {
-		for b := range c.out {
-			if writeErr == nil {
-				if _, writeErr = out.Write(append(b, '\n')); writeErr != nil {
-					cancel() // the host is gone; go on only to let the senders finish
-				}
-			}
-		}
-	})
-	lines := make(chan []byte)
+	finished := make(chan struct{})
+	wrote := make(chan error, 1)
+	go func() { wrote <- c.write(out, cancel, finished) }()
+	lines := make(chan inputLine)
 	readErr := make(chan error, 1)
-	go func() { readErr <- readLines(ctx, in, g.config().MaxBody, c, lines) }()
+	go func() { readErr <- readLines(reading, in, g.config().MaxBody, lines) }()
 
-	var announcer sync.WaitGroup
-	announcer.Go(func() { c.announce(ctx) })
+	c.running.Go(func() { c.announce(reading) })
 	var err error
-	for reading := true; reading; {
+	for err == nil && ctx.Err() == nil {
 		select {
 		case line := <-lines:
-			c.message(ctx, line)
+			c.line(ctx, line)
 		case err = <-readErr:
-			reading = false
 		case <-ctx.Done():
-			reading = false
 		}
 	}
-	cancel()
-	announcer.Wait()
+	stopReading()
+	last := time.AfterFunc(g.config().Drain, cancel)
 	c.running.Wait()
-	close(c.out)
-	writer.Wait()
-	if writeErr != nil {
-		return writeErr
+	last.Stop()
+	cancel()
+	close(finished)
+	flush := time.NewTimer(stdioFlush)
+	defer flush.Stop()
+	select {
+	case werr := <-wrote:
+		if werr != nil {
+			return werr
+		}
+	case <-flush.C:
+		return errNoReader
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -73,24 +82,31 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) e
 	return err
 }
 
+// inputLine is one line of a client, or what stands in place of one that is too long.
+type inputLine struct {
+	data    []byte
+	toolong bool
+}
+
 // readLines hands on one line at a time.
-func readLines(ctx context.Context, in io.Reader, limit int64, c *stdioClient, lines chan<- []byte) error {
+func readLines(ctx context.Context, in io.Reader, limit int64, lines chan<- inputLine) error {
 	r := wire.NewLineReader(in, int(limit))
 	for {
-		line, err := r.Next()
+		var line inputLine
+		data, err := r.Next()
 		var big *wire.OversizeError
-		if errors.As(err, &big) {
-			c.send(ctx, wire.AppendError(nil, "", wire.ErrorObject(wire.CodeInvalidRequest, "the request is larger than max_body allows", nil)))
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.As(err, &big):
+			line.toolong = true
+		case err != nil:
 			return err
-		}
-		if len(line) == 0 {
+		case len(data) == 0:
 			continue
+		default:
+			line.data = append([]byte(nil), data...)
 		}
 		select {
-		case lines <- append([]byte(nil), line...):
+		case lines <- line:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -102,13 +118,43 @@ type stdioClient struct {
 	g       *Gateway
 	caller  authz.Caller
 	session *session // what a legacy client's handshake opened; also the requests in flight of both eras
+	// out is never closed: a notification may come when everything else is over, and is lost then.
 	out     chan []byte
-	fail    context.CancelFunc
+	ended   <-chan struct{} // closed when the input has ended
 	slots   chan struct{}
 	running sync.WaitGroup
 
 	mu     sync.Mutex // guards legacy
 	legacy bool       // a handshake has taken place
+}
+
+// write writes what is queued, until finished is closed and nothing is left. gone is called when the
+// client does not read any more; then what is queued is thrown away.
+func (c *stdioClient) write(out io.Writer, gone func(), finished <-chan struct{}) error {
+	var failed error
+	put := func(b []byte) {
+		if failed != nil {
+			return
+		}
+		if _, failed = out.Write(append(b, '\n')); failed != nil {
+			gone()
+		}
+	}
+	for {
+		select {
+		case b := <-c.out:
+			put(b)
+		case <-finished:
+			for {
+				select {
+				case b := <-c.out:
+					put(b)
+				default:
+					return failed
+				}
+			}
+		}
+	}
 }
 
 // send queues a message; it waits for a client that reads slowly, within ctx.
@@ -119,12 +165,14 @@ func (c *stdioClient) send(ctx context.Context, b []byte) {
 	}
 }
 
-func (c *stdioClient) message(ctx context.Context, line []byte) {
-	m, err := wire.Parse(line)
+func (c *stdioClient) line(ctx context.Context, line inputLine) {
+	if line.toolong {
+		c.send(ctx, refusal("", "the request is larger than max_body allows"))
+		return
+	}
+	m, err := wire.Parse(line.data)
 	if err != nil {
-		var e *wire.Error
-		errors.As(err, &e)
-		c.send(ctx, wire.AppendError(nil, e.ID, wire.ErrorObject(e.Code, e.Message, nil)))
+		c.send(ctx, malformed(err))
 		return
 	}
 	switch m.Kind {
@@ -134,6 +182,11 @@ func (c *stdioClient) message(ctx context.Context, line []byte) {
 		if m.Method == "notifications/cancelled" {
 			c.session.cancel(cancelledID(m))
 		}
+		return
+	}
+	if _, modern := bodyVersion(m); m.Method == "initialize" && !modern {
+		// In order with what follows, since a client may not wait for the answer before it goes on.
+		c.handshake(ctx, m)
 		return
 	}
 	select {
@@ -152,20 +205,66 @@ func (c *stdioClient) message(ctx context.Context, line []byte) {
 	})
 }
 
-func (c *stdioClient) request(ctx context.Context, m wire.Message) {
-	x := &exchange{era: upstream.Legacy, version: c.session.version, caller: c.caller}
-	x.notify = func(method string, params jsontext.Value) {
-		// A full queue drops what may be dropped rather than hold up an upstream.
-		select {
-		case c.out <- wire.OneLine(wire.AppendNotification(nil, method, params)):
-		default:
+func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
+	accepted := false
+	a := c.g.contain(m.Method, func() answer {
+		x := &exchange{era: upstream.Legacy, caller: c.caller}
+		a, ok := x.read(m)
+		if ok {
+			a, accepted = c.g.initialize(c.g.snapshot.Load(), x.params)
 		}
+		return a
+	})
+	c.send(ctx, a.message(m.ID))
+	if accepted {
+		c.mu.Lock()
+		c.legacy = true
+		c.mu.Unlock()
 	}
-	a := c.answer(ctx, x, m)
+}
+
+func (c *stdioClient) shookHands() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.legacy
+}
+
+func (c *stdioClient) request(ctx context.Context, m wire.Message) {
+	n := &stdioNotifier{out: c.out}
+	x := &exchange{era: upstream.Legacy, caller: c.caller, notify: n.notify}
+	a := c.g.contain(m.Method, func() answer { return c.answer(ctx, x, m) })
+	n.close()
 	if a.silent || ctx.Err() != nil {
 		return
 	}
 	c.send(ctx, a.message(m.ID))
+}
+
+// stdioNotifier sends the notifications of one request until it is answered.
+type stdioNotifier struct {
+	out chan<- []byte
+
+	mu     sync.Mutex // guards closed, and keeps a notification ahead of the answer
+	closed bool
+}
+
+func (n *stdioNotifier) notify(method string, params jsontext.Value) {
+	b := wire.OneLine(wire.AppendNotification(nil, method, params))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return
+	}
+	select {
+	case n.out <- b:
+	default: // a client that reads slowly loses what may be lost rather than hold up an upstream
+	}
+}
+
+func (n *stdioNotifier) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
 }
 
 func (c *stdioClient) answer(ctx context.Context, x *exchange, m wire.Message) answer {
@@ -181,28 +280,16 @@ func (c *stdioClient) answer(ctx context.Context, x *exchange, m wire.Message) a
 		}
 		return c.g.handle(ctx, x)
 	}
-	if m.Method == "initialize" {
-		if a, ok := x.read(m); !ok {
-			return a
-		}
-		version, a := c.g.initialize(c.g.snapshot.Load(), x.params)
-		if version != "" {
-			c.mu.Lock()
-			c.legacy = true
-			c.mu.Unlock()
-		}
-		return a
+	if c.shookHands() {
+		return c.g.handleLegacy(ctx, c.session, x, m)
 	}
-	c.mu.Lock()
-	legacy := c.legacy
-	c.mu.Unlock()
-	if !legacy && m.Method != "ping" {
-		if m.Method == "server/discover" {
-			return invalidParams(`params._meta["` + metaVersion + `"] is required`)
-		}
-		return protocolError(wire.CodeInvalidRequest, "send initialize first, or speak protocol version "+modernVersion, nil, 400)
+	switch m.Method {
+	case "ping":
+		return c.g.handleLegacy(ctx, c.session, x, m)
+	case "server/discover":
+		return invalidParams(`params._meta["` + metaVersion + `"] is required`)
 	}
-	return c.g.handleLegacy(ctx, c.session, x, m)
+	return handshakeFirst()
 }
 
 // listen serves subscriptions/listen. When the client cancels it, nothing more is sent for it.
@@ -214,7 +301,7 @@ func (c *stdioClient) listen(ctx context.Context, x *exchange, m wire.Message) a
 	// A subscription is no work in progress and takes no place from calls.
 	<-c.slots
 	defer func() { c.slots <- struct{}{} }()
-	c.g.subscribe(ctx, sub, func(b []byte) error {
+	c.g.subscribe(ctx, sub, c.ended, func(b []byte) error {
 		c.send(ctx, b)
 		return ctx.Err()
 	}, nil)
@@ -230,10 +317,7 @@ func (c *stdioClient) announce(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changes:
-			c.mu.Lock()
-			legacy := c.legacy
-			c.mu.Unlock()
-			if legacy {
+			if c.shookHands() {
 				c.send(ctx, wire.AppendNotification(nil, "notifications/tools/list_changed", nil))
 			}
 		}

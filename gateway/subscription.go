@@ -51,9 +51,10 @@ func (s *subscription) end() []byte {
 	return wire.AppendResult(nil, s.id, jsontext.Value(`{"resultType":"complete",`+s.meta()+`}`))
 }
 
-// subscribe serves a subscription until ctx ends, a write fails, or Headgate drains; then the client
-// gets the final result. alive keeps a silent stream open; nil on transports that need none.
-func (g *Gateway) subscribe(ctx context.Context, s *subscription, send func([]byte) error, alive func() error) {
+// subscribe serves a subscription until ctx ends, ended is closed, a write fails, or Headgate drains;
+// in the last case the client gets the final result. alive keeps a silent stream open; nil on
+// transports that need none.
+func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan struct{}, send func([]byte) error, alive func() error) {
 	// Subscribed before the acknowledgement: nothing that changes after it is missed.
 	c, cancel := g.subs.subscribe()
 	defer cancel()
@@ -67,8 +68,12 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, send func([]by
 		select {
 		case <-ctx.Done():
 			return
+		case <-ended:
+			return
 		case <-g.drained:
-			_ = send(s.end())
+			if ctx.Err() == nil { // nothing is sent for what was cancelled
+				_ = send(s.end())
+			}
 			return
 		case <-c:
 			if s.tools {
