@@ -95,7 +95,6 @@ func TestCancellation(t *testing.T) {
 			w := newWatched()
 			kinds := upstreamKinds()
 			g := launchKinds(t, kinds, func(*upstreamKind) []mcptest.Tool { return []mcptest.Tool{w.tool()} })
-			g.t = t
 			other := make(chan reply, len(kinds))
 			for _, k := range kinds {
 				go func() { other <- g.callModern("1", k.id+"_watched", `{"n":2}`) }()

@@ -110,7 +110,7 @@ func methodNotAllowed(w http.ResponseWriter, allow string) {
 func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 	retryable := retryable(f, t.repeatable)
 	mark := marker(f, retryable)
-	if f.Reason == failure.BadUpstreamAnswer || f.Reason == failure.Internal {
+	if f.Reason == failure.BadUpstreamAnswer {
 		text := fmt.Sprintf("The answer of server %s to tool %s is not valid MCP", f.Server, t.name)
 		return protocolError(wire.CodeInternal, text, jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
 	}

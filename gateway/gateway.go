@@ -214,8 +214,12 @@ func (g *Gateway) rebuild() {
 	if old == nil || sameList(old, s) {
 		return
 	}
+	known := make(map[upstream.Finding]bool, len(old.made))
+	for _, f := range old.made {
+		known[f] = true
+	}
 	for _, f := range s.made {
-		if !slices.Contains(old.made, f) {
+		if !known[f] {
 			g.log.Warn("finding", "upstream", f.Server, "tool", f.Tool, "rule", f.Rule, "text", f.Text)
 		}
 	}

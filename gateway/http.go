@@ -23,7 +23,14 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "no such path; the MCP endpoint is /mcp")
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			// Also for bodies that nobody wants: the server reads what is left of them before it answers.
+			// It lifts the limit itself at the end of the body. Recorders in tests know no deadlines.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.bodyTime))
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +66,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz
 		refuse(w, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
 		return
 	}
-	body, err := g.readBody(w, r, maxBody)
+	body, err := readBody(w, r, maxBody)
 	if err != nil {
 		status, text := http.StatusBadRequest, "the request body could not be read"
 		var large *http.MaxBytesError
@@ -97,13 +104,8 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz
 // wholeBody is the size in bytes up to which a body is given its memory before it has arrived.
 const wholeBody = 64 << 10
 
-// readBody reads a body of at most limit bytes, within the time that a client may take.
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	// Recorders in tests know no deadlines; real connections do.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(g.bodyTime))
-	// A read that waits for the client to go away runs on for as long as the answer takes.
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+// readBody reads a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body := http.MaxBytesReader(w, r.Body, limit)
 	if n := r.ContentLength; n >= 0 && n <= min(limit, wholeBody) {
 		b := make([]byte, n)
@@ -125,7 +127,7 @@ type post struct {
 
 // modern reports the era of a request (2026-07-28, basic/versioning, "Backward Compatibility"):
 // modern if it carries a protocol version in _meta, or names in its header a version that is not one
-// of the handshake's. initialize is the handshake whatever stands around it.
+// of the handshake's. An initialize without one in _meta is the handshake whatever its header says.
 func (p *post) modern() bool {
 	if _, has := bodyVersion(p.m); has {
 		return true
@@ -256,7 +258,6 @@ func (g *Gateway) listen(p *post, sub *subscription) {
 	streamHeaders(p.w.Header())
 	p.w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(p.w)
-	defer unlimited(rc)
 	g.subscribe(p.r.Context(), sub, nil, func(b []byte) error { return write(p.w, rc, wire.AppendEvent(nil, "", "", b)) },
 		func() error { return write(p.w, rc, wire.AppendComment(nil, "")) })
 }

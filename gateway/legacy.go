@@ -126,7 +126,6 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 	rc := http.NewResponseController(w)
 	// Headers alone may wait in a proxy; a comment brings them through.
 	err := write(w, rc, wire.AppendComment(nil, ""))
-	defer unlimited(rc)
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for err == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,6 +23,8 @@ const (
 	// notifyQueue is how many notifications of one request wait for a client that reads slowly; more
 	// are dropped, never held against the upstream.
 	notifyQueue = 256
+	// notifyBytes is the same in bytes. One notification may be larger if it is the only one.
+	notifyBytes = 4 << 20
 )
 
 // responder answers one POST. It begins as plain JSON and becomes an SSE stream only if something
@@ -36,6 +39,8 @@ type responder struct {
 	queue  chan []byte
 	closed bool
 	pump   chan struct{} // closed when the pump has written everything
+
+	waiting atomic.Int64 // bytes in queue
 }
 
 func newResponder(w http.ResponseWriter, accept acceptable) *responder {
@@ -54,9 +59,15 @@ func (r *responder) notify(method string, params jsontext.Value) {
 		return // nothing goes out after the answer
 	}
 	r.startLocked()
+	size := int64(len(event))
+	if waiting := r.waiting.Add(size); waiting > notifyBytes && waiting > size {
+		r.waiting.Add(-size)
+		return
+	}
 	select {
 	case r.queue <- event:
 	default:
+		r.waiting.Add(-size)
 	}
 }
 
@@ -85,6 +96,7 @@ func (r *responder) run(queue <-chan []byte) {
 				return
 			}
 			b = e
+			r.waiting.Add(-int64(len(e)))
 		case <-tick.C:
 			b = wire.AppendComment(nil, "")
 		}
@@ -102,7 +114,8 @@ func streamHeaders(h http.Header) {
 // writePiece is how many bytes a client has to take within writeLimit.
 const writePiece = 256 << 10
 
-// write sends a part of an answer and flushes it.
+// write sends a part of an answer and flushes it. The server takes the deadline of the last write off
+// a connection that serves more requests.
 func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	for piece := range slices.Chunk(b, writePiece) {
 		// Recorders in tests know no deadlines; real connections do.
@@ -113,9 +126,6 @@ func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	}
 	return rc.Flush()
 }
-
-// unlimited takes the deadline of the last write off a connection, which may serve more requests.
-func unlimited(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
 
 // finish sends the answer, a whole JSON-RPC message. A nil message ends the exchange without one.
 func (r *responder) finish(status int, message []byte) {
@@ -139,7 +149,6 @@ func (r *responder) finish(status int, message []byte) {
 	if message != nil {
 		_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", message))
 	}
-	unlimited(r.rc)
 }
 
 func writeJSON(w http.ResponseWriter, status int, message []byte) {
@@ -147,7 +156,5 @@ func writeJSON(w http.ResponseWriter, status int, message []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(message)))
 	w.WriteHeader(status)
-	rc := http.NewResponseController(w)
-	_ = write(w, rc, message)
-	unlimited(rc)
+	_ = write(w, http.NewResponseController(w), message)
 }

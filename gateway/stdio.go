@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -120,6 +121,7 @@ type stdioClient struct {
 	session *session // what a legacy client's handshake opened; also the requests in flight of both eras
 	// out is never closed: a notification may come when everything else is over, and is lost then.
 	out     chan []byte
+	waiting atomic.Int64    // bytes in out
 	ended   <-chan struct{} // closed when the input has ended
 	slots   chan struct{}
 	running sync.WaitGroup
@@ -133,6 +135,7 @@ type stdioClient struct {
 func (c *stdioClient) write(out io.Writer, gone func(), finished <-chan struct{}) error {
 	var failed error
 	put := func(b []byte) {
+		c.waiting.Add(-int64(len(b)))
 		if failed != nil {
 			return
 		}
@@ -159,9 +162,27 @@ func (c *stdioClient) write(out io.Writer, gone func(), finished <-chan struct{}
 
 // send queues a message; it waits for a client that reads slowly, within ctx.
 func (c *stdioClient) send(ctx context.Context, b []byte) {
+	b = wire.OneLine(b)
+	c.waiting.Add(int64(len(b)))
 	select {
-	case c.out <- wire.OneLine(b):
+	case c.out <- b:
 	case <-ctx.Done():
+		c.waiting.Add(-int64(len(b)))
+	}
+}
+
+// offer queues a message that may be lost rather than hold up an upstream.
+func (c *stdioClient) offer(b []byte) {
+	b = wire.OneLine(b)
+	size := int64(len(b))
+	if waiting := c.waiting.Add(size); waiting > notifyBytes && waiting > size {
+		c.waiting.Add(-size)
+		return
+	}
+	select {
+	case c.out <- b:
+	default:
+		c.waiting.Add(-size)
 	}
 }
 
@@ -230,7 +251,7 @@ func (c *stdioClient) shookHands() bool {
 }
 
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
-	n := &stdioNotifier{out: c.out}
+	n := &stdioNotifier{client: c}
 	x := &exchange{era: upstream.Legacy, caller: c.caller, notify: n.notify}
 	a := c.g.contain(m.Method, func() answer { return c.answer(ctx, x, m) })
 	n.close()
@@ -242,22 +263,18 @@ func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 
 // stdioNotifier sends the notifications of one request until it is answered.
 type stdioNotifier struct {
-	out chan<- []byte
+	client *stdioClient
 
 	mu     sync.Mutex // guards closed, and keeps a notification ahead of the answer
 	closed bool
 }
 
 func (n *stdioNotifier) notify(method string, params jsontext.Value) {
-	b := wire.OneLine(wire.AppendNotification(nil, method, params))
+	b := wire.AppendNotification(nil, method, params)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
-		return
-	}
-	select {
-	case n.out <- b:
-	default: // a client that reads slowly loses what may be lost rather than hold up an upstream
+	if !n.closed {
+		n.client.offer(b)
 	}
 }
 

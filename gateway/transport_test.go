@@ -245,25 +245,35 @@ func TestSlowBody(t *testing.T) {
 	fmt.Fprint(quick, postHead(len(body), strings.Join(modernHeaders("tools/call", "Mcp-Name: x_wait"), "\r\n")+"\r\n")+body)
 	awaitServer(t, s, "the call", func() bool { return s.Executions("wait") == 1 })
 
-	slow := gate.dial()
-	fmt.Fprint(slow, postHead(100, "")+`{"jsonrpc"`)
-	resp, err := http.ReadResponse(bufio.NewReader(slow), nil)
-	if err != nil {
-		t.Fatal(err)
+	for name, tt := range map[string]struct {
+		head   string
+		status int
+	}{
+		"wanted":     {postHead(100, ""), http.StatusRequestTimeout},
+		"unwanted":   {strings.Replace(postHead(100, ""), "application/json", "text/plain", 1), http.StatusUnsupportedMediaType},
+		"other path": {strings.Replace(postHead(100, ""), "/mcp", "/other", 1), http.StatusNotFound},
+		"forbidden":  {postHead(100, "Origin: https://evil.example\r\n"), http.StatusForbidden},
+	} {
+		slow := gate.dial()
+		fmt.Fprint(slow, tt.head+`{"jsonrpc"`)
+		resp, err := http.ReadResponse(bufio.NewReader(slow), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != tt.status || !resp.Close || at(t, string(text), "error", "code") != "-32600" {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
 	}
-	text, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusRequestTimeout || !resp.Close || at(t, string(text), "error", "code") != "-32600" {
-		t.Errorf("slow: %d %s", resp.StatusCode, text)
-	}
-	// The time of the slow one is over by now; the quick one still waits.
+	// The time of the slow ones is over by now; the quick one still waits.
 	close(answer)
 	reader := bufio.NewReader(quick)
 	for id := 1; id <= 2; id++ {
-		resp, err = http.ReadResponse(reader, nil)
+		resp, err := http.ReadResponse(reader, nil)
 		if err != nil {
 			t.Fatalf("answer %d: %v", id, err)
 		}
-		text, _ = io.ReadAll(resp.Body)
+		text, _ := io.ReadAll(resp.Body)
 		if resp.StatusCode != 200 || !strings.Contains(string(text), "late") {
 			t.Errorf("answer %d: %d %s", id, resp.StatusCode, text)
 		}
