@@ -42,8 +42,12 @@ type Reply struct {
 	Era    Era // of the server
 }
 
-// waitForLink is how long a call waits for a server that is being connected again.
-const waitForLink = 5 * time.Second
+const (
+	// waitForLink is how long a call waits for a server that is being connected again.
+	waitForLink = 5 * time.Second
+	// kickGap is how long after a failed attempt to connect a call may ask for another one.
+	kickGap = time.Second
+)
 
 // Call sends one request and returns the server's answer. The request is sent at most once, unless
 // the server refused it for a reason that concerns the hop alone; then the hop is repaired and the
@@ -252,7 +256,7 @@ func (u *Upstream) live(ctx context.Context) (*link, error) {
 		if seen < 0 {
 			seen = attempts
 		}
-		if state == Stopped || attempts > seen || state == Down && (idle < rereadGap || refusesCredentials(cause)) {
+		if state == Stopped || attempts > seen || state == Down && (idle < kickGap || refusesCredentials(cause)) {
 			return nil, u.unavailable(cause)
 		}
 		if state == Down {

@@ -199,6 +199,9 @@ func TestListThatBreaksLater(t *testing.T) {
 	if r.Catalogue().Tool("wait") == nil {
 		t.Error("the tools are gone")
 	}
+	if s.Count("DELETE") != 0 {
+		t.Error("the session of a call in flight was deleted")
+	}
 	close(finish)
 	if err := <-answer; err != nil {
 		t.Errorf("the call in flight: %v", err)

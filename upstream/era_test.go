@@ -208,6 +208,29 @@ func TestSlowSDKServer(t *testing.T) {
 	})
 }
 
+// A modern server may refuse the second question before it answers the first.
+func TestSecondQuestionRefusedFirst(t *testing.T) {
+	t.Parallel()
+	refused := make(chan struct{})
+	s := &mcptest.Server{Tools: mcptest.Builtin("echo"), OnRequest: func(c *mcptest.Call) bool {
+		switch c.Method {
+		case "server/discover":
+			<-refused
+		case "initialize":
+			c.Error(`{"code":-32601,"message":"Method not found"}`)
+			close(refused)
+			return true
+		}
+		return false
+	}}
+	opts := piped(s)
+	opts.ProbeTimeout = time.Millisecond
+	r := up(t, settings(), opts)
+	if got := r.Status(); got.Era != "modern" || got.Tries != 1 {
+		t.Errorf("status %+v", got)
+	}
+}
+
 func TestChildThatDiesOfTheProbe(t *testing.T) {
 	t.Parallel()
 	starts := filepath.Join(t.TempDir(), "starts")

@@ -21,6 +21,9 @@ import (
 // oddChild makes the test binary a child that serves the tools of the matrix; its value is the era.
 const oddChild = "HEADGATE_ODD_CHILD"
 
+// quickExit keeps the race detector from holding up the end of a child by a second.
+const quickExit = "atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
 	if mcptest.RunChild() {
 		return
@@ -29,12 +32,32 @@ func TestMain(m *testing.M) {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "deaf":
-		select {} // reads nothing
+		// It reads no more once it has been asked for its tools.
+		s := oddServer(mcptest.Legacy)
+		if err := s.ServeLines(context.Background(), &deafAfter{Reader: os.Stdin, word: `"tools/list"`}, os.Stdout); err != nil {
+			os.Exit(1)
+		}
 	default:
 		if err := oddServer(era).ServeLines(context.Background(), os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
 	}
+}
+
+// deafAfter reads until a word has come by, and then blocks for ever.
+type deafAfter struct {
+	io.Reader
+	word string
+	seen []byte
+}
+
+func (d *deafAfter) Read(p []byte) (int, error) {
+	if bytes.Contains(d.seen, []byte(d.word)) {
+		select {}
+	}
+	n, err := d.Reader.Read(p)
+	d.seen = append(d.seen, p[:n]...)
+	return n, err
 }
 
 // patience bounds every wait of a test; none of them is meant to last that long.
@@ -86,6 +109,7 @@ func childOf(spec mcptest.ChildSpec) *configs.Upstream {
 	cfg := settings()
 	cfg.Type = "stdio"
 	cfg.Command, cfg.Args, cfg.Env = mcptest.ChildCommand(spec)
+	cfg.Env["GORACE"] = quickExit
 	return cfg
 }
 
@@ -93,7 +117,7 @@ func childOf(spec mcptest.ChildSpec) *configs.Upstream {
 func ownChild(word string) *configs.Upstream {
 	cfg := settings()
 	cfg.Type = "stdio"
-	cfg.Command, cfg.Env = os.Args[0], map[string]string{oddChild: word}
+	cfg.Command, cfg.Env = os.Args[0], map[string]string{oddChild: word, "GORACE": quickExit}
 	return cfg
 }
 
@@ -118,6 +142,9 @@ func run(t *testing.T, cfg *configs.Upstream, opts Options) *rig {
 	}
 	if opts.MaxBackoff == 0 {
 		opts.MaxBackoff = 100 * time.Millisecond
+	}
+	if opts.RereadGap == 0 {
+		opts.RereadGap = 150 * time.Millisecond
 	}
 	r.Upstream = New(cfg, opts)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -186,6 +213,21 @@ func awaitAt(t *testing.T, s *mcptest.Server, what string, cond func() bool) {
 	defer cancel()
 	if err := s.Await(ctx, cond); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// eventually waits for what nothing announces.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waiting for %s", what)
+		}
 	}
 }
 

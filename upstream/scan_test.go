@@ -59,8 +59,10 @@ func FuzzScanID(f *testing.F) {
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(2, time.Minute)
-		if !l.allow() || !l.allow() || l.allow() || l.allow() {
-			t.Error("not two of four in one window")
+		for i, want := range []bool{true, true, false, false} {
+			if got := l.allow(); got != want {
+				t.Errorf("event %d of the window: %v", i, got)
+			}
 		}
 		if n := l.takeDropped(); n != 2 {
 			t.Errorf("%d dropped", n)

@@ -14,8 +14,6 @@ import (
 const (
 	// settle is how long the first of several announcements waits for the others.
 	settle = 100 * time.Millisecond
-	// rereadGap is the least time between two readings that a server causes.
-	rereadGap = time.Second
 	// minRefresh bounds how often a short ttlMs makes Headgate read again: the TTL is a hint to
 	// caches, not a polling interval (2026-07-28, server/utilities/caching).
 	minRefresh = 30 * time.Second
@@ -87,13 +85,13 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 			waiting, u.refreshes = u.refreshes, nil
 			u.mu.Unlock()
 			// Somebody who waits with a call is not made to wait for a burst to end.
-			if waiting == nil && !wait(ctx, max(settle, rereadGap-time.Since(last))) {
+			if waiting == nil && !wait(ctx, max(settle, u.opts.RereadGap-time.Since(last))) {
 				continue
 			}
 			drain(u.changed)
 			drain(u.gap)
 		case <-u.gap:
-			if !wait(ctx, max(settle, rereadGap-time.Since(last))) {
+			if !wait(ctx, max(settle, u.opts.RereadGap-time.Since(last))) {
 				continue
 			}
 			drain(u.gap)
@@ -116,12 +114,12 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 			// Calls in flight may be fine, and a new connection would cost them their answers.
 			u.log.Warn("the catalogue could not be read again; what was read before is served", "error", u.redact.Replace(err.Error()))
 			failures++
-			again = time.After(rereadGap)
+			again = time.After(u.opts.RereadGap)
 			continue
 		}
 		failures = 0
 		if announced && u.Catalogue() == before {
-			again = time.After(rereadGap)
+			again = time.After(u.opts.RereadGap)
 		}
 		refresh.Reset(u.refreshAfter())
 	}

@@ -159,9 +159,4 @@ func (s *sse) close() {
 	s.idle()
 }
 
-// failure is ambiguous between the two embedded types; both say the same.
-func (s *sse) failure(r failure.Reason, o failure.Outcome, err error) error {
-	return s.httpCore.failure(r, o, err)
-}
-
 var _ transport = (*sse)(nil)

@@ -43,6 +43,9 @@ type Options struct {
 	ProbeTimeout time.Duration
 	// HTTPProbeTimeout is the same over HTTP; 0 means 5 seconds.
 	HTTPProbeTimeout time.Duration
+	// RereadGap is the least time between two readings of the catalogue that the server causes by
+	// announcements; 0 means 1 second.
+	RereadGap time.Duration
 	// MaxBackoff caps the pause between attempts to connect; 0 means 30 seconds.
 	MaxBackoff time.Duration
 }
@@ -67,6 +70,7 @@ func (o *Options) setDefaults() {
 	def(&o.ListTimeout, 30*time.Second)
 	def(&o.ProbeTimeout, 3*time.Second)
 	def(&o.HTTPProbeTimeout, 5*time.Second)
+	def(&o.RereadGap, time.Second)
 	def(&o.MaxBackoff, 30*time.Second)
 }
 
@@ -136,20 +140,24 @@ func redactor(cfg *configs.Upstream) *strings.Replacer {
 	const shortest = 6 // anything shorter would mask ordinary words
 	secrets := make(map[string]bool)
 	add := func(v string) {
-		for _, part := range append(strings.Fields(v), v) {
-			quoted := strconv.Quote(part) // as texts of ours show it
-			for _, s := range []string{part, quoted[1 : len(quoted)-1]} {
-				if len(s) >= shortest {
-					secrets[s] = true
-				}
+		quoted := strconv.Quote(v) // as texts of ours show it
+		for _, s := range []string{v, quoted[1 : len(quoted)-1]} {
+			if len(s) >= shortest {
+				secrets[s] = true
 			}
 		}
 	}
 	for _, v := range cfg.Headers {
 		add(v)
+		if _, credentials, ok := strings.Cut(v, " "); ok {
+			add(credentials) // without the scheme
+		}
 	}
 	for _, v := range cfg.Env {
 		add(v)
+		for line := range strings.Lines(v) {
+			add(strings.TrimSpace(line)) // as a log shows it
+		}
 	}
 	if at, err := url.Parse(cfg.URL); err == nil {
 		if password, ok := at.User.Password(); ok {
