@@ -51,6 +51,7 @@ func (e *env) serve(ctx context.Context) error {
 		return err
 	}
 	servers := []*server{newServer(front, g.Handler(), log)}
+	addresses := []any{"listen", "http://" + front.Addr().String() + "/mcp"}
 	if cfg.AdminListen != "" {
 		admin, err := listenOn("admin_listen", cfg.AdminListen)
 		if err != nil {
@@ -58,6 +59,7 @@ func (e *env) serve(ctx context.Context) error {
 			return err
 		}
 		servers = append(servers, newServer(admin, g.Admin(), log))
+		addresses = append(addresses, "admin", "http://"+admin.Addr().String())
 	}
 	// The gateway outlives the signal: calls in flight are finished before upstreams are stopped.
 	return running(context.WithoutCancel(ctx), g, func(run context.Context) error {
@@ -66,7 +68,7 @@ func (e *env) serve(ctx context.Context) error {
 		for _, s := range servers {
 			go func() { failed <- s.serve() }()
 		}
-		log.Info("ready", "listen", "http://"+front.Addr().String()+"/mcp", "upstreams", len(cfg.Upstreams))
+		log.Info("ready", append(addresses, "upstreams", len(cfg.Upstreams))...)
 		var err error
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,48 @@
+# The targets that people and .ci/run use. "make test" needs Go alone; "make integration" also needs
+# node 20 or later with npm, and reaches npm's registry once.
+
+GO ?= go
+# How long each fuzz target runs.
+FUZZTIME ?= 5s
+# Arguments of the benchmark, for example BENCH="-rounds 5".
+BENCH ?=
+
+.PHONY: all build test race lint fuzz-short bench integration
+
+all: build lint test
+
+build:
+	$(GO) build -o bin/headgate ./cmd/headgate
+
+test:
+	$(GO) test ./...
+
+race:
+	$(GO) test -race ./...
+
+lint:
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
+	$(GO) vet ./...
+	$(GO) vet -tags integration ./integration/...
+	$(GO) tool staticcheck ./...
+	$(GO) tool staticcheck -tags integration ./integration/...
+
+# Runs every fuzz target of the module for a short time, one after another.
+fuzz-short:
+	@set -eu; n=0; \
+	for file in $$(grep -rl --include='*_test.go' '^func Fuzz' . | sort); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "== $$(dirname "$$file") $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+			n=$$((n + 1)); \
+		done; \
+	done; \
+	echo "$$n fuzz targets, $(FUZZTIME) each"; [ "$$n" -gt 0 ]
+
+bench: build
+	$(GO) run ./integration/bench -headgate bin/headgate $(BENCH)
+
+integration:
+	cd integration/npm && npm ci --no-audit --no-fund
+	$(GO) test -tags integration -count=1 ./integration/
