@@ -38,8 +38,9 @@ var (
 	ErrCannotVerify = errors.New("the token cannot be verified at the moment")
 )
 
-// NewAuthenticator makes an Authenticator. It does no I/O; Run fetches the issuers' keys.
-func NewAuthenticator(cfg *configs.Auth, client *http.Client, log *slog.Logger) (*Authenticator, error) {
+// NewAuthenticator makes an Authenticator. It does no I/O; Run fetches the issuers' keys. endpoints are URIs of this
+// Headgate that a token may be meant for beside the configured audience: those of its teams.
+func NewAuthenticator(cfg *configs.Auth, client *http.Client, log *slog.Logger, endpoints ...string) (*Authenticator, error) {
 	a := &Authenticator{issuers: make(map[string]*issuer)}
 	for _, k := range cfg.APIKeys {
 		b, err := hex.DecodeString(k.SHA256)
@@ -48,17 +49,27 @@ func NewAuthenticator(cfg *configs.Auth, client *http.Client, log *slog.Logger) 
 		}
 		a.keys = append(a.keys, apiKey{
 			digest: [sha256.Size]byte(b),
-			caller: Caller{Subject: k.Subject, Teams: set(k.Teams), Scopes: set(k.Scopes)},
+			caller: NewCaller(k.Subject, k.Teams, k.Scopes),
 		})
 	}
 	for i := range cfg.JWT {
 		j := cfg.JWT[i]
-		a.issuers[j.Issuer] = newIssuer(j, client, log)
+		a.issuers[j.Issuer] = newIssuer(j, client, log, endpoints...)
 	}
 	return a, nil
 }
 
-// Run keeps the issuers' keys until ctx ends.
+// Inherit takes over the keys that an Authenticator before has fetched, so that a new configuration refuses no token
+// while it fetches its own. It is called before a is used.
+func (a *Authenticator) Inherit(before *Authenticator) {
+	for name, i := range a.issuers {
+		if o := before.issuers[name]; o != nil && i.sameKeys(o) {
+			i.keys.Store(o.keys.Load())
+		}
+	}
+}
+
+// Run keeps the issuers' keys until ctx ends; then it returns, and nothing of it goes on. It is called once.
 func (a *Authenticator) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, i := range a.issuers {
@@ -70,21 +81,21 @@ func (a *Authenticator) Run(ctx context.Context) {
 // maxToken bounds what is looked at as a credential, in bytes.
 const maxToken = 16 << 10
 
-// Authenticate returns the caller of a request, or one of the errors above; what the error wraps is
-// for logs and holds no part of the credential.
+// Authenticate finds the caller of a request. A token whose key is new makes it wait for the issuer, a few seconds at
+// most. The error is one of those above; what it says besides is for logs and holds no part of the credential.
 func (a *Authenticator) Authenticate(h http.Header) (Caller, error) {
 	values := h.Values("Authorization")
 	switch {
 	case len(values) == 0:
 		return Caller{}, ErrNoCredentials
 	case len(values) > 1:
-		return Caller{}, fmt.Errorf("%w: more than one Authorization header", ErrBadCredentials)
+		return Caller{}, refuse("more than one Authorization header")
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	token = strings.TrimSpace(token)
 	switch {
 	case !strings.EqualFold(scheme, "Bearer"):
-		return Caller{}, fmt.Errorf("%w: the scheme is not Bearer", ErrBadCredentials)
+		return Caller{}, refuse("the scheme is not Bearer")
 	case token == "" || len(token) > maxToken:
 		return Caller{}, fmt.Errorf("%w: a token of %d bytes", ErrBadCredentials, len(token))
 	}
@@ -94,7 +105,7 @@ func (a *Authenticator) Authenticate(h http.Header) (Caller, error) {
 	if strings.Count(token, ".") == 2 && len(a.issuers) > 0 {
 		return a.byToken(token)
 	}
-	return Caller{}, fmt.Errorf("%w: unknown key", ErrBadCredentials)
+	return Caller{}, refuse("unknown key")
 }
 
 // byKey compares with every key, so that the time it takes tells nothing of which one came close.

@@ -16,6 +16,11 @@ type Caller struct {
 	Claims map[string]any
 }
 
+// NewCaller makes a caller that came without a token.
+func NewCaller(subject string, teams, scopes []string) Caller {
+	return Caller{Subject: subject, Teams: set(teams), Scopes: set(scopes)}
+}
+
 // Anonymous is the caller of every request while no authentication is configured, which is possible
 // on loopback listeners only.
 func Anonymous() Caller { return Caller{Subject: "anonymous"} }

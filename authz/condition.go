@@ -1,10 +1,12 @@
 package authz
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -43,6 +45,16 @@ type annotationsView struct {
 	OpenWorldHint   bool `cel:"openWorldHint"`
 }
 
+// destructive is the hint where it means something.
+func (a Annotations) destructive() bool { return a.Destructive && !a.ReadOnly }
+
+func newToolView(i *Item) *toolView {
+	return &toolView{Kind: i.Kind, Name: i.Name, Server: i.Server, Original: i.Original, Annotations: annotationsView{
+		ReadOnlyHint: i.Annotations.ReadOnly, DestructiveHint: i.Annotations.destructive(),
+		IdempotentHint: i.Annotations.Idempotent, OpenWorldHint: i.Annotations.OpenWorld,
+	}}
+}
+
 type toolView struct {
 	Kind        string          `cel:"kind"`
 	Name        string          `cel:"name"`
@@ -58,15 +70,21 @@ type condition struct {
 	uses    uses
 }
 
-// uses are the attributes of a caller that an expression depends on beside teams and scopes.
+// uses are the attributes of a caller that expressions depend on.
 type uses struct {
-	subject   bool
-	allClaims bool
-	claims    map[string]bool
+	conditions bool // there is an expression at all
+	subject    bool // or the issuer
+	teams      bool
+	scopes     bool
+	allClaims  bool
+	claims     map[string]bool
 }
 
 func (u *uses) add(o uses) {
+	u.conditions = true
 	u.subject = u.subject || o.subject
+	u.teams = u.teams || o.teams
+	u.scopes = u.scopes || o.scopes
 	u.allClaims = u.allClaims || o.allClaims
 	if u.claims == nil {
 		u.claims = make(map[string]bool)
@@ -89,8 +107,8 @@ func conditionEnv() (*cel.Env, error) {
 
 func compile(env *cel.Env, text string) (*condition, error) {
 	checked, issues := env.Compile(text)
-	if err := issues.Err(); err != nil {
-		return nil, err
+	if issues.Err() != nil {
+		return nil, oneLine(issues)
 	}
 	if t := checked.OutputType(); t != cel.BoolType && t != cel.DynType {
 		return nil, fmt.Errorf("the expression is a %s, not a bool", t)
@@ -100,6 +118,16 @@ func compile(env *cel.Env, text string) (*condition, error) {
 		return nil, err
 	}
 	return &condition{text: text, program: program, uses: usesOf(checked)}, nil
+}
+
+// oneLine is what the compiler found, without its drawing of the place.
+func oneLine(issues *cel.Issues) error {
+	var parts []string
+	for _, e := range issues.Errors() {
+		text := strings.Join(strings.Fields(e.Message), " ")
+		parts = append(parts, fmt.Sprintf("%s, at line %d, column %d", text, e.Location.Line(), e.Location.Column()+1))
+	}
+	return errors.New(strings.Join(parts, "; "))
 }
 
 // eval returns the value of the expression; an error of it has no value.
@@ -143,7 +171,7 @@ func usesOf(checked *cel.Ast) uses {
 			}
 		case ast.IdentKind:
 			if e.AsIdent() == "caller" && !explained[e.ID()] {
-				u.subject, u.allClaims = true, true
+				u.subject, u.teams, u.scopes, u.allClaims = true, true, true, true
 			}
 		}
 	})
@@ -155,6 +183,10 @@ func (u *uses) field(name string, explained bool) {
 	switch name {
 	case "subject", "issuer":
 		u.subject = true
+	case "teams":
+		u.teams = true
+	case "scopes":
+		u.scopes = true
 	case "claims":
 		u.allClaims = u.allClaims || !explained
 	}

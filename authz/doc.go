@@ -1,5 +1,8 @@
-// Package authz knows who is calling and, once there are rules, what they may use.
+// Package authz knows who is calling and what they may use.
 //
-// It holds the identity that every request carries through Headgate. It imports the standard library
-// only, and never upstream, naming or gateway.
+// An Authenticator makes a Caller out of a request's credentials. A Policy decides what a caller sees and may use;
+// a Limiter, how much of it. All three are made of the plain data of configs; the policy and the authenticator are
+// immutable, so that a new configuration gets new ones.
+//
+// It may import configs, and never upstream, naming or gateway.
 package authz

@@ -10,6 +10,7 @@ import (
 // "annotation:NAME=false" over one of the four boolean annotations of tools.
 type pattern struct {
 	text       string
+	why        string // place and text of the pattern, for reasons
 	kind       patternKind
 	glob       string
 	annotation func(Annotations) bool
@@ -30,6 +31,9 @@ func parsePattern(text string) (pattern, error) {
 		return p, fmt.Errorf("an empty pattern")
 	}
 	if id, ok := strings.CutPrefix(text, "server:"); ok {
+		if id == "" {
+			return p, fmt.Errorf("pattern %q: an empty server", text)
+		}
 		p.kind, p.glob = byServer, id
 		return p, nil
 	}
@@ -48,7 +52,7 @@ func parsePattern(text string) (pattern, error) {
 	case "readOnlyHint":
 		p.annotation = func(a Annotations) bool { return a.ReadOnly }
 	case "destructiveHint":
-		p.annotation = func(a Annotations) bool { return a.Destructive }
+		p.annotation = func(a Annotations) bool { return a.destructive() }
 	case "idempotentHint":
 		p.annotation = func(a Annotations) bool { return a.Idempotent }
 	case "openWorldHint":

@@ -2,10 +2,9 @@ package authz
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/google/cel-go/cel"
 
@@ -20,7 +19,8 @@ const (
 )
 
 // Annotations are the behaviour hints of a tool, with the defaults of the specification for those
-// that it leaves out (2026-07-28, schema, "ToolAnnotations").
+// that it leaves out (2026-07-28, schema, "ToolAnnotations"). Destructive means something only for tools that are
+// not ReadOnly: for those it counts as false.
 type Annotations struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
 // DefaultAnnotations are those of a tool that gives none.
@@ -50,14 +50,16 @@ type Decision struct {
 
 // Policy decides who may use what. It is immutable.
 type Policy struct {
-	teams map[string]*team
-	uses  uses
+	teams    map[string]*team
+	uses     uses
+	requires map[string]bool // every scope that some rule requires
 }
 
 type team struct {
 	name      string
 	upstreams []string // sorted
 	rules     []rule
+	unruled   string // the reason where no rule allows
 }
 
 type rule struct {
@@ -66,56 +68,78 @@ type rule struct {
 	deny    []pattern
 	when    *condition // nil: always
 	require []string
+	stepUp  string // what the reason says of require
 }
 
-// NewPolicy compiles the rules of teams. The error holds every fault, each with its place.
+// CheckRules compiles the rules of teams and gives what is wrong with them, each with its place below teams.NAME.
+// It fits configs.Options.
+func CheckRules(teams map[string]*configs.Team) []configs.Problem {
+	_, problems := compilePolicy(teams)
+	return problems
+}
+
+// NewPolicy compiles the rules of teams. The error is a *configs.Errors with every fault and its place.
 func NewPolicy(teams map[string]*configs.Team) (*Policy, error) {
-	p := &Policy{teams: make(map[string]*team, len(teams))}
+	p, problems := compilePolicy(teams)
+	if len(problems) > 0 {
+		return nil, &configs.Errors{List: problems}
+	}
+	return p, nil
+}
+
+func compilePolicy(teams map[string]*configs.Team) (*Policy, []configs.Problem) {
+	p := &Policy{teams: make(map[string]*team, len(teams)), requires: map[string]bool{}}
 	env, err := conditionEnv()
 	if err != nil {
-		return nil, err
+		return nil, []configs.Problem{{Path: "teams", Text: "no rule can be compiled: " + err.Error()}}
 	}
-	var errs []error
-	for name, t := range teams {
-		out := &team{name: name, upstreams: set(t.Upstreams)}
+	var problems []configs.Problem
+	for _, name := range slices.Sorted(maps.Keys(teams)) {
+		t := teams[name]
+		out := &team{name: name, upstreams: set(t.Upstreams), unruled: "no rule of team " + name + " allows it"}
 		for i := range t.Rules {
-			r, err := newRule(env, fmt.Sprintf("teams.%s.rules[%d]", name, i), t.Rules[i])
-			errs = append(errs, err)
+			r, faults := newRule(env, fmt.Sprintf("teams.%s.rules[%d]", name, i), t.Rules[i])
+			problems = append(problems, faults...)
 			if r.when != nil {
 				p.uses.add(r.when.uses)
+			}
+			for _, s := range r.require {
+				p.requires[s] = true
 			}
 			out.rules = append(out.rules, r)
 		}
 		p.teams[name] = out
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return p, problems
 }
 
-func newRule(env *cel.Env, where string, c configs.Rule) (rule, error) {
+func newRule(env *cel.Env, where string, c configs.Rule) (rule, []configs.Problem) {
 	r := rule{where: where, require: set(c.RequireScope)}
-	var errs []error
-	patterns := func(list []string, key string) (out []pattern) {
+	if len(r.require) > 0 {
+		r.stepUp = fmt.Sprintf(" with scopes %v", r.require)
+	}
+	var problems []configs.Problem
+	patterns := func(list []string, key, verb string) (out []pattern) {
 		for i, text := range list {
 			p, err := parsePattern(text)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s.%s[%d]: %w", where, key, i, err))
+				problems = append(problems, configs.Problem{Path: fmt.Sprintf("%s.%s[%d]", where, key, i), Text: err.Error()})
+				continue
 			}
+			p.why = fmt.Sprintf("%s %s %q", where, verb, text)
 			out = append(out, p)
 		}
 		return out
 	}
-	r.allow, r.deny = patterns(c.Allow, "allow"), patterns(c.Deny, "deny")
+	r.allow, r.deny = patterns(c.Allow, "allow", "allows"), patterns(c.Deny, "deny", "denies")
 	if c.When != "" {
 		when, err := compile(env, c.When)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s.when: %w", where, err))
+			problems = append(problems, configs.Problem{Path: where + ".when", Text: err.Error()})
 		}
 		r.when = when
 	}
-	return r, errors.Join(errs...)
+	return r, problems
 }
 
 // Teams returns the teams of a caller that exist, in order.
@@ -133,69 +157,117 @@ func (p *Policy) Teams(c Caller) []string {
 // allows. Within a team a rule that denies wins over all that allow, a rule that cannot be evaluated
 // denies, and what no rule allows is denied.
 func (p *Policy) Decide(c Caller, teams []string, i *Item) Decision {
-	return p.decide(c, newCallerView(c), teams, i)
+	return p.Share(c, teams).Decide(i)
 }
 
-func (p *Policy) decide(c Caller, view *callerView, teams []string, i *Item) Decision {
-	result := Decision{Why: "the caller is in no team that sees server " + i.Server}
-	for n, name := range teams {
-		t := p.teams[name]
-		if t == nil || !c.InTeam(name) {
-			continue
+// Share is what a caller may use with the rights of some of its teams. It is immutable, and cheaper than
+// Policy.Decide where many items are to be decided.
+type Share struct {
+	caller Caller
+	teams  []*team
+	view   *callerView // nil if no rule has a condition
+}
+
+// Share gives the rights of a caller in some teams; those that do not exist or are not the caller's count for nothing.
+func (p *Policy) Share(c Caller, teams []string) *Share {
+	s := &Share{caller: c}
+	for _, name := range teams {
+		if t := p.teams[name]; t != nil && c.InTeam(name) {
+			s.teams = append(s.teams, t)
 		}
-		d := t.decide(c, view, i)
-		if d.Allowed && d.Scopes == nil {
-			return d
+	}
+	if p.uses.conditions && len(s.teams) > 0 {
+		s.view = newCallerView(c)
+	}
+	return s
+}
+
+// Decide is Policy.Decide for this caller and these teams.
+func (s *Share) Decide(i *Item) Decision {
+	best, result := unseen, Decision{}
+	for _, t := range s.teams {
+		if d, v := t.decide(&s.caller, s.view, i); v > best {
+			best, result = v, d
+			if v == allowed {
+				break
+			}
 		}
-		// A team that allows after a step-up is better than one that does not allow.
-		if n == 0 || d.Allowed && !result.Allowed || !result.Allowed && !strings.HasPrefix(d.Why, "team") {
-			result = d
+	}
+	if best == unseen {
+		result.Why = "the caller is in no team that sees server " + i.Server
+		if len(s.teams) == 1 {
+			result.Why = "team " + s.teams[0].name + " does not see server " + i.Server
 		}
 	}
 	return result
 }
 
-func (t *team) decide(c Caller, view *callerView, i *Item) Decision {
-	if i.Team != "" && i.Team != t.name || i.Team == "" && !t.sees(i.Server) {
-		return Decision{Why: "team " + t.name + " does not see server " + i.Server}
+// Teams gives those of the teams that allow an item by themselves, with no scope missing: whose limits a use of it
+// falls under.
+func (s *Share) Teams(i *Item) []string {
+	var out []string
+	for _, t := range s.teams {
+		if _, v := t.decide(&s.caller, s.view, i); v == allowed {
+			out = append(out, t.name)
+		}
 	}
-	tool := &toolView{Kind: i.Kind, Name: i.Name, Server: i.Server, Original: i.Original, Annotations: annotationsView{
-		ReadOnlyHint: i.Annotations.ReadOnly, DestructiveHint: i.Annotations.Destructive,
-		IdempotentHint: i.Annotations.Idempotent, OpenWorldHint: i.Annotations.OpenWorld,
-	}}
-	var allowed *Decision
+	return out
+}
+
+// verdict orders what teams say of an item: where they differ, the highest counts.
+type verdict uint8
+
+const (
+	unseen  verdict = iota // the team does not see the server
+	unruled                // no rule allows it
+	denied
+	stepUp // allowed once more scopes are granted
+	allowed
+)
+
+func (t *team) decide(c *Caller, view *callerView, i *Item) (Decision, verdict) {
+	if i.Team != "" && i.Team != t.name || i.Team == "" && !t.sees(i.Server) {
+		return Decision{}, unseen
+	}
+	var tool *toolView
+	var result Decision
+	found := unruled
 	for n := range t.rules {
 		r := &t.rules[n]
-		denies, denyText := matches(r.deny, i)
-		allows, allowText := matches(r.allow, i)
-		if !denies && !allows {
+		deny := matches(r.deny, i)
+		why := deny
+		if why == nil {
+			why = matches(r.allow, i)
+		}
+		if why == nil {
 			continue
 		}
 		if r.when != nil {
-			ok, err := r.when.eval(view, tool)
-			if err != nil {
-				return Decision{Why: fmt.Sprintf("%s cannot be evaluated: %v", r.where, err)}
+			if tool == nil {
+				tool = newToolView(i)
 			}
-			if !ok {
+			switch holds, err := r.when.eval(view, tool); {
+			case err != nil:
+				return Decision{Why: fmt.Sprintf("%s cannot be evaluated: %v", r.where, err)}, denied
+			case !holds:
 				continue
 			}
 		}
-		if denies {
-			return Decision{Why: fmt.Sprintf("%s denies %q", r.where, denyText)}
-		}
-		d := &Decision{Allowed: true, Why: fmt.Sprintf("%s allows %q", r.where, allowText)}
-		if slices.ContainsFunc(r.require, func(s string) bool { return !c.HasScope(s) }) {
-			d.Scopes = r.require
-			d.Why += fmt.Sprintf(" with scopes %v", r.require)
-		}
-		if allowed == nil || allowed.Scopes != nil && d.Scopes == nil {
-			allowed = d
+		switch {
+		case deny != nil:
+			return Decision{Why: deny.why}, denied
+		case slices.ContainsFunc(r.require, func(s string) bool { return !c.HasScope(s) }):
+			if found < stepUp {
+				found, result = stepUp, Decision{Allowed: true, Scopes: r.require, Why: why.why + r.stepUp}
+			}
+		case found < allowed:
+			found, result = allowed, Decision{Allowed: true, Why: why.why}
 		}
 	}
-	if allowed != nil {
-		return *allowed
+	if found == unruled {
+		result.Why = t.unruled
 	}
-	return Decision{Why: "no rule of team " + t.name + " allows it"}
+	return result, found
 }
 
 func (t *team) sees(server string) bool {
@@ -203,18 +275,34 @@ func (t *team) sees(server string) bool {
 	return ok
 }
 
-func matches(list []pattern, i *Item) (bool, string) {
+// matches gives the first pattern that matches, or nil.
+func matches(list []pattern, i *Item) *pattern {
 	for n := range list {
 		if list[n].match(i) {
-			return true, list[n].text
+			return &list[n]
 		}
 	}
-	return false, ""
+	return nil
 }
 
-// Rights is a text that two callers share exactly if the policy cannot tell them apart.
+// Rights is a text that two callers share only if the policy cannot tell them apart in these teams.
 func (p *Policy) Rights(c Caller, teams []string) string {
-	parts := []any{teams, c.Scopes}
+	own := make([]string, 0, len(teams))
+	for _, name := range teams {
+		if p.teams[name] != nil && c.InTeam(name) {
+			own = append(own, name)
+		}
+	}
+	scopes := make([]string, 0, len(c.Scopes))
+	for _, s := range c.Scopes {
+		if p.uses.scopes || p.requires[s] {
+			scopes = append(scopes, s)
+		}
+	}
+	parts := []any{own, scopes}
+	if p.uses.teams {
+		parts = append(parts, c.Teams)
+	}
 	if p.uses.subject {
 		parts = append(parts, c.Issuer, c.Subject)
 	}
@@ -222,13 +310,14 @@ func (p *Policy) Rights(c Caller, teams []string) string {
 		parts = append(parts, c.Claims)
 	} else {
 		for _, name := range p.uses.names() {
-			parts = append(parts, c.Claims[name])
+			v, has := c.Claims[name]
+			parts = append(parts, has, v) // an expression can tell a claim that is null from one that is not there
 		}
 	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		// Claims come from JSON, so this cannot be; a caller of its own is the safe answer.
-		return c.Key()
+		return fmt.Sprintf("%q %q %q", c.Key(), own, c.Scopes)
 	}
 	return string(b)
 }

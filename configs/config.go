@@ -35,10 +35,14 @@ const (
 // Config is a whole configuration, with defaults filled in and every value checked. It is not changed after
 // loading and may be read concurrently. Printing it in any usual way (fmt, slog, JSON) prints Redacted.
 type Config struct {
-	// Listen is the address, host:port, of the MCP endpoint. Only loopback addresses are accepted.
+	// Listen is the address, host:port, of the MCP endpoint. Without Auth it is a loopback address.
 	Listen string
-	// AdminListen is the address of health, metrics and status; empty means there is none ("off" in a file).
+	// AdminListen is the address of health, metrics and status; empty means there is none ("off" in a file). Without
+	// Auth it is a loopback address; with it, whoever reaches the address needs no credentials all the same.
 	AdminListen string
+	// PublicURL is the MCP endpoint as clients outside know it, an absolute http or https URL without query and
+	// fragment; empty if the file does not say.
+	PublicURL string
 	// Upstreams are the servers by id. The map is never nil.
 	Upstreams map[string]*Upstream
 	// Lists says how lists are paged and how long they live.
@@ -57,6 +61,16 @@ type Config struct {
 	Log Log
 	// Naming says how exposed names are made.
 	Naming Naming
+	// Auth says how callers show who they are; nil means that every caller is anonymous.
+	Auth *Auth
+	// Teams are the teams by name. Nil means that there is no policy and everybody may use everything; an empty map,
+	// that nobody may use anything. It is not nil whenever the file has teams or a non-empty include.
+	Teams map[string]*Team
+	// Include are globs over the teams' files, relative to the folder of the configuration's file.
+	Include []string
+	// TeamErrors are the faults of team files that a reload passed over: each such team is as it was in
+	// Options.Previous, or left out if it was not there. Sorted by path; without Options.Previous there are none.
+	TeamErrors []Problem
 	// Warnings say, one a line, what was accepted but ignored or changed. They hold no secrets.
 	Warnings []string
 
@@ -168,8 +182,8 @@ func defaultUpstream(id string) *Upstream {
 	}
 }
 
-// Files returns the files that were read for this configuration, itself and those named by ${file:…}, sorted.
-// They are what Watch wants to see.
+// Files returns the files that were read for this configuration, sorted: itself, team files and those named by
+// ${file:…}. Among them are the globs of include, in the form that Watch takes. They are what Watch wants to see.
 func (c *Config) Files() []string { return slices.Clone(c.files) }
 
 // Equal reports whether both upstreams have the same settings, so that a connection made for one serves the

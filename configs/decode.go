@@ -11,25 +11,27 @@ import (
 	"time"
 )
 
-// decode fills the configuration and l.upstreams from the merged maps.
+// decode fills the configuration and what the loader holds beside it from the merged maps.
 func (l *loader) decode(raw map[string]any, cfg *Config) {
-	entries, hasEntries := raw["upstreams"]
-	delete(raw, "upstreams")
-	d := decoder[Config]{l: l, fields: configFields, foreign: l.host, extra: []string{"upstreams"}}
+	d := decoder[Config]{l: l, fields: configFields, foreign: l.host, others: map[string]func(string, any){
+		"upstreams": func(at string, v any) { l.upstreams = l.decodeUpstreams(at, v) },
+		"auth":      l.decodeAuth,
+		"teams":     l.decodeTeams,
+	}}
 	d.section(raw, "", "", cfg)
-	if hasEntries && entries != nil {
-		l.decodeUpstreams(entries)
-	}
 }
 
-func (l *loader) decodeUpstreams(entries any) {
+func (l *loader) decodeUpstreams(at string, entries any) map[string]*upstreamSource {
+	out := map[string]*upstreamSource{}
 	all, ok := asMap(entries)
 	if !ok {
-		l.problem("upstreams", "found %s, expected a map of servers by id", kindOf(entries))
-		return
+		if entries != nil {
+			l.problem(at, "found %s, expected a map of servers by id", kindOf(entries))
+		}
+		return out
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		path := join("upstreams", id)
+		path := join(at, id)
 		entry, ok := asMap(all[id])
 		if !ok {
 			l.problem(path, "found %s, expected a map", kindOf(all[id]))
@@ -38,18 +40,19 @@ func (l *loader) decodeUpstreams(entries any) {
 		u := &upstreamSource{Upstream: defaultUpstream(id), given: map[string]bool{}}
 		d := decoder[Upstream]{l: l, fields: upstreamFields, foreign: l.host, reservedAs: "upstreams.*.", given: u.given}
 		d.section(entry, path, "", u.Upstream)
-		l.upstreams[id] = u
+		out[id] = u
 	}
+	return out
 }
 
 // decoder reads a map into a T by a table of fields.
 type decoder[T any] struct {
 	l          *loader
 	fields     []field[T]
-	foreign    bool            // keys of other programs are ignored with a warning
-	reservedAs string          // prefix of this section's keys in reserved
-	extra      []string        // keys handled elsewhere, for suggestions
-	given      map[string]bool // if not nil, gets the names of fields that are there
+	foreign    bool                         // keys of other programs are ignored with a warning
+	reservedAs string                       // prefix of this section's keys in reserved; "" at the top
+	others     map[string]func(string, any) // keys whose values are no fields, with what reads path and value
+	given      map[string]bool              // if not nil, gets the names of keys that are there
 }
 
 // section reads the keys of one level; rel is the level's place in the table, with a dot at its end.
@@ -60,10 +63,14 @@ func (d *decoder[T]) section(m map[string]any, path, rel string, target *T) {
 			d.l.problem(at, "this key is part of the configuration contract but this version does not implement it; remove it")
 			continue
 		}
+		if d.given != nil {
+			d.given[name] = true
+		}
+		if read, ok := d.others[name]; ok {
+			read(at, value)
+			continue
+		}
 		if f := d.field(name); f != nil {
-			if d.given != nil {
-				d.given[name] = true
-			}
 			d.l.value(at, value, f.at(target), f.secret)
 			continue
 		}
@@ -93,7 +100,10 @@ func (d *decoder[T]) hasSection(prefix string) bool {
 }
 
 func (d *decoder[T]) unknown(at, rel, key string) {
-	candidates := slices.Clone(d.extra)
+	var candidates []string
+	if rel == "" {
+		candidates = slices.Collect(maps.Keys(d.others))
+	}
 	for _, f := range d.fields {
 		if name, ok := strings.CutPrefix(f.name, rel); ok {
 			first, _, _ := strings.Cut(name, ".")
@@ -140,7 +150,7 @@ func (l *loader) value(path string, v, to any, secret bool) {
 		text = text || l.hidden[path]
 	}
 	if err := l.scalar(path, v, to, text); err != nil {
-		if secret {
+		if _, isString := v.(string); secret && isString {
 			err = fmt.Errorf("found %s", kindOf(v))
 		}
 		l.problem(path, "%s", err)
@@ -298,13 +308,19 @@ func asList(v any) ([]any, bool) {
 	case []any:
 		return list, true
 	case []string:
-		out := make([]any, len(list))
-		for i, s := range list {
-			out[i] = s
-		}
-		return out, true
+		return anys(list), true
+	case []map[string]any:
+		return anys(list), true
 	}
 	return nil, false
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, e := range list {
+		out[i] = e
+	}
+	return out
 }
 
 func integer(v any) (int64, bool) {

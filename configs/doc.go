@@ -6,6 +6,9 @@
 // key that is part of the contract but not implemented are errors, and all errors are reported at once. Which
 // keys exist is written down once, in schema.go.
 //
+// Teams may have files of their own, named by include. At a reload the faults of such a file cost its own team the
+// change and nobody else anything: see Options.Previous.
+//
 // A file of a desktop host (a top-level mcpServers or servers map) is read as it is; what had to be ignored or
 // changed is in Config.Warnings.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,6 +23,13 @@ type Options struct {
 	// Overrides win over everything else: settings from flags, by dotted key path ("log.level"). A value may
 	// be a string, as in HEADGATE_* variables, or have the setting's own type.
 	Overrides map[string]any
+	// CheckRules, if not nil, is asked about the rules of all teams, so that what is wrong with them is reported
+	// together with everything else. It may get teams that have other faults. The paths it gives begin with
+	// teams.NAME, however the team came into the configuration.
+	CheckRules func(teams map[string]*Team) []Problem
+	// Previous, if not nil, is the configuration in force, and makes this load a reload: a team whose own file has
+	// faults stays as it is there, or is left out if it is not, and Config.TeamErrors has the faults.
+	Previous *Config
 }
 
 // Load reads and checks the configuration in a file. An empty path means no file. The error, if any, is an
@@ -40,9 +48,7 @@ func Load(path string, o Options) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w := warnReadable(path, cfg); w != "" {
-		cfg.Warnings = append(cfg.Warnings, w)
-	}
+	cfg.Warnings = append(cfg.Warnings, warnReadable(path, cfg)...)
 	return cfg, nil
 }
 
@@ -81,22 +87,43 @@ func bare(err error) error {
 	return err
 }
 
-// warnReadable says so when every user of the machine can read credentials that stand in the file itself.
-func warnReadable(path string, cfg *Config) string {
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&0o004 == 0 || runtime.GOOS == "windows" {
-		return ""
+// warnReadable says so when every user of the machine can read credentials that stand in the files themselves.
+func warnReadable(path string, cfg *Config) []string {
+	if runtime.GOOS == "windows" {
+		return nil
 	}
-	for _, u := range cfg.Upstreams {
-		for section, values := range map[string]map[string]string{"headers": u.Headers, "env": u.Env} {
-			for k, v := range values {
-				if v != "" && credentialName(k) && !u.hidden[join(section, k)] {
-					return filepath.Base(path) + ": holds credentials and is readable by every user; set its mode to 0600"
-				}
+	files := map[string]string{path: filepath.Base(path)}
+	owned := map[string][]*Upstream{path: slices.Collect(maps.Values(cfg.Upstreams))}
+	for _, t := range cfg.Teams {
+		file := path
+		if t.File != "" {
+			file = t.File
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(filepath.Dir(path), file)
+			}
+			files[file] = t.File
+		}
+		owned[file] = slices.AppendSeq(owned[file], maps.Values(t.OwnUpstreams))
+	}
+	var out []string
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		info, err := os.Stat(file)
+		if err == nil && info.Mode().Perm()&0o004 != 0 && slices.ContainsFunc(owned[file], holdsCredentials) {
+			out = append(out, files[file]+": holds credentials and is readable by every user; set its mode to 0600")
+		}
+	}
+	return out
+}
+
+func holdsCredentials(u *Upstream) bool {
+	for section, values := range map[string]map[string]string{"headers": u.Headers, "env": u.Env} {
+		for k, v := range values {
+			if v != "" && credentialName(k) && !u.hidden[join(section, k)] {
+				return true
 			}
 		}
 	}
-	return ""
+	return false
 }
 
 func credentialName(name string) bool {
@@ -110,16 +137,21 @@ type loader struct {
 	name      string
 	options   Options
 	environ   map[string]string
-	problems  []Problem
+	faults    []fault
 	warnings  []string
-	files     map[string]bool
+	files     map[string]bool   // files that were read, and globs of team files
 	hidden    map[string]bool   // paths whose value came from ${env:…} or ${file:…}
 	origin    map[string]string // paths set by a variable or an override, to the variable's name or ""
-	shownAs   map[string]string // path prefixes of a host file's entries, to how the file spells them
+	shownAs   map[string]string // path prefixes of a host file's entries, and of teams with a file of their own, to how to show them
+	teamFiles map[string]string // paths of teams with a file of their own, to their names
 	host      bool              // the file has a host's map in place of upstreams
 	failed    map[string]bool   // paths whose value could not be read
 	checking  bool              // values are read, and are being checked
 	upstreams map[string]*upstreamSource
+	auth      *authSource // nil if the file has none
+	teams     map[string]*teamSource
+	// teamsGiven reports that the file has teams, if only an empty map of them.
+	teamsGiven bool
 }
 
 // upstreamSource is an upstream with the keys that were given for it.
@@ -137,8 +169,10 @@ func newLoader(name string, o Options) *loader {
 		hidden:    map[string]bool{},
 		origin:    map[string]string{},
 		shownAs:   map[string]string{},
+		teamFiles: map[string]string{},
 		failed:    map[string]bool{},
 		upstreams: map[string]*upstreamSource{},
+		teams:     map[string]*teamSource{},
 	}
 	for _, e := range o.Environ {
 		if k, v, ok := strings.Cut(e, "="); ok {
@@ -164,39 +198,62 @@ func (l *loader) load(data []byte) (*Config, error) {
 
 	cfg := Default()
 	l.decode(k.Raw(), cfg)
+	l.include(cfg.Include)
 	l.checking = true
 	l.validate(cfg)
-	if len(l.problems) > 0 {
-		return nil, newErrors(l.problems)
+	for _, t := range l.teams {
+		t.OwnUpstreams = plain(t.own)
 	}
-	for id, u := range l.upstreams {
-		cfg.Upstreams[id] = u.Upstream
+	l.checkRules()
+	fatal, passed, broken := l.sortFaults()
+	if len(fatal) > 0 {
+		return nil, newErrors(append(fatal, passed...))
 	}
+	if len(passed) > 0 {
+		cfg.TeamErrors = newErrors(passed).List
+	}
+	if l.auth != nil {
+		cfg.Auth = &l.auth.Auth
+	}
+	cfg.Upstreams = plain(l.upstreams)
+	l.distributeHidden(cfg)
+	l.assembleTeams(cfg, broken)
 	for f := range l.files {
 		cfg.files = append(cfg.files, f)
 	}
 	slices.Sort(cfg.files)
 	slices.Sort(l.warnings)
 	cfg.Warnings = slices.Compact(l.warnings)
-	l.distributeHidden(cfg)
 	return cfg, nil
+}
+
+// plain leaves the upstreams of sources.
+func plain(sources map[string]*upstreamSource) map[string]*Upstream {
+	out := make(map[string]*Upstream, len(sources))
+	for id, u := range sources {
+		out[id] = u.Upstream
+	}
+	return out
 }
 
 // distributeHidden gives each part of the configuration the paths it must not print.
 func (l *loader) distributeHidden(cfg *Config) {
-	cfg.hidden = map[string]bool{}
-	for p := range l.hidden {
-		cfg.hidden[p] = true
-	}
+	cfg.hidden = maps.Clone(l.hidden)
 	for id, u := range cfg.Upstreams {
-		u.hidden = map[string]bool{}
-		base := join("upstreams", id) + "."
-		for p := range l.hidden {
-			if rest, ok := strings.CutPrefix(p, base); ok {
-				u.hidden[rest] = true
-			}
+		u.hidden = under(l.hidden, join("upstreams", id))
+	}
+	for _, t := range l.teams {
+		t.hidden = under(l.hidden, t.path)
+		for id, u := range t.OwnUpstreams {
+			u.hidden = under(t.hidden, join("own_upstreams", id))
 		}
 	}
+}
+
+// fault is a problem and the team whose own file has it, or "".
+type fault struct {
+	team string
+	Problem
 }
 
 // problem records what is wrong at a path; it names the variable that set the value, and the entry as the
@@ -210,26 +267,26 @@ func (l *loader) problem(path, format string, args ...any) {
 	if from := l.origin[path]; from != "" {
 		text += " (set by " + from + ")"
 	}
-	l.problems = append(l.problems, Problem{Path: l.shown(path), Text: text})
+	shown, team := l.place(path)
+	l.faults = append(l.faults, fault{team: team, Problem: Problem{Path: shown, Text: text}})
+}
+
+// sortFaults gives the problems that make the load fail, and those that a reload passes over with their teams.
+func (l *loader) sortFaults() (fatal, passed []Problem, broken map[string]bool) {
+	broken = map[string]bool{}
+	for _, f := range l.faults {
+		if f.team == "" || l.options.Previous == nil {
+			fatal = append(fatal, f.Problem)
+		} else {
+			passed, broken[f.team] = append(passed, f.Problem), true
+		}
+	}
+	return fatal, passed, broken
 }
 
 func (l *loader) warn(path, format string, args ...any) {
-	l.warnings = append(l.warnings, Problem{Path: l.shown(path), Text: fmt.Sprintf(format, args...)}.String())
-}
-
-// shown is the path in the words of the file at hand.
-func (l *loader) shown(path string) string {
-	for p := path; p != ""; {
-		if as, ok := l.shownAs[p]; ok {
-			return as + path[len(p):]
-		}
-		i := strings.LastIndexByte(p, '.')
-		if i < 0 {
-			break
-		}
-		p = p[:i]
-	}
-	return path
+	shown, _ := l.place(path)
+	l.warnings = append(l.warnings, Problem{Path: shown, Text: fmt.Sprintf(format, args...)}.String())
 }
 
 // show quotes a value for an error, unless it came from a place that may hold secrets.

@@ -7,12 +7,16 @@ type field[T any] struct {
 	at   func(*T) any
 	// secret marks values that are never printed, neither by Redacted nor in errors.
 	secret bool
+	// url marks URLs, of which user and query values are not printed.
+	url bool
 }
 
-// configFields are the keys outside of upstreams.
+// configFields are the keys outside of upstreams, auth and teams.
 var configFields = []field[Config]{
 	{name: "listen", at: func(c *Config) any { return &c.Listen }},
 	{name: "admin_listen", at: func(c *Config) any { return &c.AdminListen }},
+	{name: "public_url", at: func(c *Config) any { return &c.PublicURL }, url: true},
+	{name: "include", at: func(c *Config) any { return &c.Include }},
 	{name: "lists.page_size", at: func(c *Config) any { return &c.Lists.PageSize }},
 	{name: "lists.ttl", at: func(c *Config) any { return &c.Lists.TTL }},
 	{name: "lists.stale_for", at: func(c *Config) any { return &c.Lists.StaleFor }},
@@ -30,7 +34,7 @@ var configFields = []field[Config]{
 // upstreamFields are the keys of one entry of upstreams.
 var upstreamFields = []field[Upstream]{
 	{name: "type", at: func(u *Upstream) any { return &u.Type }},
-	{name: "url", at: func(u *Upstream) any { return &u.URL }},
+	{name: "url", at: func(u *Upstream) any { return &u.URL }, url: true},
 	{name: "headers", at: func(u *Upstream) any { return &u.Headers }, secret: true},
 	{name: "command", at: func(u *Upstream) any { return &u.Command }},
 	{name: "args", at: func(u *Upstream) any { return &u.Args }},
@@ -48,6 +52,48 @@ var upstreamFields = []field[Upstream]{
 	{name: "forward_headers", at: func(u *Upstream) any { return &u.ForwardHeaders }},
 }
 
+// apiKeyFields are the keys of one entry of auth.api_keys.
+var apiKeyFields = []field[APIKey]{
+	{name: "name", at: func(k *APIKey) any { return &k.Name }},
+	{name: "sha256", at: func(k *APIKey) any { return &k.SHA256 }, secret: true},
+	{name: "subject", at: func(k *APIKey) any { return &k.Subject }},
+	{name: "teams", at: func(k *APIKey) any { return &k.Teams }},
+	{name: "scopes", at: func(k *APIKey) any { return &k.Scopes }},
+}
+
+// jwtFields are the keys of auth.jwt, or of one entry if it is a list.
+var jwtFields = []field[JWT]{
+	{name: "issuer", at: func(j *JWT) any { return &j.Issuer }, url: true},
+	{name: "audience", at: func(j *JWT) any { return &j.Audience }},
+	{name: "jwks_url", at: func(j *JWT) any { return &j.JWKSURL }, url: true},
+	{name: "algorithms", at: func(j *JWT) any { return &j.Algorithms }},
+	{name: "subject_claim", at: func(j *JWT) any { return &j.SubjectClaim }},
+	{name: "teams_claim", at: func(j *JWT) any { return &j.TeamsClaim }},
+	{name: "scopes_claim", at: func(j *JWT) any { return &j.ScopesClaim }},
+	{name: "leeway", at: func(j *JWT) any { return &j.Leeway }},
+}
+
+// teamFields are the keys of one team besides own_upstreams, rules and limits.
+var teamFields = []field[Team]{
+	{name: "upstreams", at: func(t *Team) any { return &t.Upstreams }},
+	{name: "naming.separator", at: func(t *Team) any { return &t.Naming.Separator }},
+	{name: "naming.max_name_length", at: func(t *Team) any { return &t.Naming.MaxNameLength }},
+}
+
+// ruleFields are the keys of one rule of a team.
+var ruleFields = []field[Rule]{
+	{name: "allow", at: func(r *Rule) any { return &r.Allow }},
+	{name: "deny", at: func(r *Rule) any { return &r.Deny }},
+	{name: "when", at: func(r *Rule) any { return &r.When }},
+	{name: "require_scope", at: func(r *Rule) any { return &r.RequireScope }},
+}
+
+// limitFields are the keys of limits, of its per_caller and of the entries of its per_tool.
+var limitFields = []field[Limits]{
+	{name: "calls_per_minute", at: func(m *Limits) any { return &m.CallsPerMinute }},
+	{name: "concurrent", at: func(m *Limits) any { return &m.Concurrent }},
+}
+
 // httpOnly and stdioOnly are the keys of upstreamFields that mean nothing on the other kind of transport.
 var (
 	httpOnly  = []string{"url", "headers", "connect_timeout", "forward_headers"}
@@ -58,9 +104,6 @@ var (
 // setting that is accepted and ignored is worse than none. To implement a key, move its line from here into
 // the table of fields above.
 var reserved = map[string]bool{
-	"auth":        true,
-	"teams":       true,
-	"include":     true,
 	"audit":       true,
 	"failures":    true,
 	"log.subject": true,

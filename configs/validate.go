@@ -42,12 +42,21 @@ func (l *loader) validate(cfg *Config) {
 	l.notNegative("drain", cfg.Drain)
 	l.size("max_body", cfg.MaxBody)
 	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
-	l.oneOf("naming.separator", cfg.Naming.Separator, "_", "__", ".")
-	if n := cfg.Naming.MaxNameLength; n < 1 || n > 128 {
-		l.problem("naming.max_name_length", "must be from 1 to 128")
-	}
+	l.oneOf("naming.separator", cfg.Naming.Separator, separators...)
+	l.nameLength("naming.max_name_length", cfg.Naming.MaxNameLength)
 	for _, id := range slices.Sorted(maps.Keys(l.upstreams)) {
 		l.upstream(join("upstreams", id), l.upstreams[id])
+	}
+	l.checkAuth(cfg)
+	l.checkTeams(cfg)
+}
+
+// separators are the values of naming.separator.
+var separators = []string{"_", "__", "."}
+
+func (l *loader) nameLength(path string, n int) {
+	if n < 1 || n > 128 {
+		l.problem(path, "must be from 1 to 128")
 	}
 }
 
@@ -82,20 +91,26 @@ func validPort(port string) bool {
 	return err == nil
 }
 
+// exposes says what a listener gives away without auth.
+var exposes = map[string]string{
+	"listen":       "could use every upstream",
+	"admin_listen": "could read the state of every upstream",
+}
+
 func (l *loader) listener(path, addr string) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !validPort(port) {
 		l.problem(path, "found %s, expected host:port such as 127.0.0.1:8080", l.show(path, addr))
 		return
 	}
-	if !IsLoopback(addr) {
+	if !IsLoopback(addr) && l.auth == nil {
 		if host == "" {
 			host = "an empty host"
 		} else {
 			host = l.show(path, host)
 		}
-		l.problem(path, "%s is not a loopback address: without the key auth anyone who reaches it could use every upstream, "+
-			"and authentication is not part of this version, so only loopback listeners can be served", host)
+		l.problem(path, "%s is not a loopback address, and without the key auth anyone who reaches it %s; set auth, or "+
+			"listen on 127.0.0.1", host, exposes[path])
 	}
 }
 
@@ -233,7 +248,7 @@ func (u *upstreamSource) empty(key string) bool {
 }
 
 // url checks an endpoint. Its text never repeats the value, which may carry credentials.
-func (l *loader) url(path, raw string) {
+func (l *loader) url(path, raw string) bool {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
@@ -244,7 +259,10 @@ func (l *loader) url(path, raw string) {
 		l.problem(path, "has a port that does not exist")
 	case u.Fragment != "" || strings.Contains(raw, "#"):
 		l.problem(path, "must not have a fragment, which is never sent")
+	default:
+		return true
 	}
+	return false
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,32}$`)

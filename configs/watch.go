@@ -17,7 +17,8 @@ const settle = 200 * time.Millisecond
 
 // Watch calls changed whenever the content of one of the files is not what it was, until ctx ends; then it
 // returns nil. It watches the folders, so that a file may be replaced by renaming, removed and written anew, or
-// swapped behind a symbolic link as Kubernetes does. The first look is taken before Watch blocks: a change
+// swapped behind a symbolic link as Kubernetes does. A path that is no file but a glob stands for all files that it
+// matches at the time, so that new ones are noticed. The first look is taken before Watch blocks: a change
 // between loading a file and that look goes unseen. Changes of a burst, about 200ms, give one call; calls come
 // from the calling goroutine, one after the other. The error says that watching is not possible.
 func Watch(ctx context.Context, paths []string, changed func()) error {
@@ -78,6 +79,7 @@ func watch(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error,
 // between the two.
 func lookAt(w *fsnotify.Watcher, paths []string) (fingerprint, error) {
 	var folders []string
+	paths, folders = resolve(paths)
 	for _, path := range paths {
 		folders = append(folders, existing(filepath.Dir(path)))
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -102,6 +104,26 @@ func lookAt(w *fsnotify.Watcher, paths []string) (fingerprint, error) {
 		sum.Write(data)
 	}
 	return fingerprint(sum.Sum(nil)), nil
+}
+
+// resolve puts the files that globs match in the place of the globs, and gives the folders in which more may come.
+func resolve(paths []string) (files, folders []string) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil || !hasMeta(path) {
+			files = append(files, path)
+			continue
+		}
+		matches, _ := matchFiles(path) // a glob that is malformed matches nothing
+		files = append(files, matches...)
+		folder := filepath.Dir(path)
+		for ; hasMeta(folder) && filepath.Dir(folder) != folder; folder = filepath.Dir(folder) {
+			found, _ := filepath.Glob(folder)
+			folders = append(folders, slices.DeleteFunc(found, func(f string) bool { return existing(f) != filepath.Clean(f) })...)
+		}
+		folders = append(folders, existing(folder))
+	}
+	slices.Sort(files)
+	return slices.Compact(files), folders
 }
 
 // existing is the folder, or the nearest one above it that exists.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/upstream"
 )
 
@@ -66,7 +67,7 @@ type Status struct {
 // Status returns the current state for operators. It holds no secrets.
 func (g *Gateway) Status() Status {
 	s := g.snapshot.Load()
-	st := Status{Tools: len(s.view.tools), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings}
+	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings}
 	st.Ready, st.Why = g.Ready()
 	if st.Findings == nil {
 		st.Findings = []upstream.Finding{}
@@ -92,12 +93,54 @@ type ToolInfo struct {
 	Definition json.RawMessage `json:"definition"`
 }
 
-// Tools returns the exposed tools in the order of tools/list.
-func (g *Gateway) Tools() []ToolInfo {
-	s := g.snapshot.Load()
-	out := make([]ToolInfo, 0, len(s.view.tools))
-	for _, t := range s.view.tools {
-		out = append(out, ToolInfo{Name: t.name, Server: t.owner.ID(), Original: t.definition.Name, Definition: json.RawMessage(t.exposed)})
+// Tools returns what a caller is shown at the endpoint of a team, or of all its teams when team is "",
+// in the order of tools/list. ok is false when there is no such endpoint for the caller.
+func (g *Gateway) Tools(caller authz.Caller, team string) (list []ToolInfo, ok bool) {
+	at, ok := g.admit(caller, endpoint(team))
+	if !ok {
+		return nil, false
 	}
-	return out
+	list = make([]ToolInfo, 0, len(at.v.tools))
+	for _, t := range at.v.tools {
+		list = append(list, t.info())
+	}
+	return list, true
+}
+
+func (t *tool) info() ToolInfo {
+	return ToolInfo{Name: t.name, Server: t.owner.ID(), Original: t.definition.Name, Definition: json.RawMessage(t.exposed)}
+}
+
+// Explained is a tool with what was decided about it for one caller, and by which rule.
+type Explained struct {
+	ToolInfo
+	Decision authz.Decision `json:"decision"`
+}
+
+// Explain is Tools with the tools that the caller is not shown, and the reason for each. Without
+// teams in the configuration everything is allowed, and there is nothing to explain.
+func (g *Gateway) Explain(caller authz.Caller, team string) (list []Explained, ok bool) {
+	at, ok := g.admit(caller, endpoint(team))
+	if !ok {
+		return nil, false
+	}
+	sc := at.v.scope
+	decide := func(*authz.Item) authz.Decision {
+		return authz.Decision{Allowed: true, Why: "no teams are configured, so everybody may use everything"}
+	}
+	if at.s.policy != nil {
+		decide = at.s.policy.Share(caller, at.v.teams).Decide
+	}
+	for i, t := range sc.tools {
+		list = append(list, Explained{t.info(), decide(&sc.items[i])})
+	}
+	return list, true
+}
+
+// count is the number of tools of all upstreams.
+func (s *snapshot) count() (n int) {
+	for _, p := range s.parts {
+		n += len(p.catalogue.Tools)
+	}
+	return n
 }

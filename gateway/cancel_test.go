@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/upstream"
 )
@@ -348,7 +349,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		in, host := io.Pipe()
 		deaf, out := io.Pipe()
 		done := make(chan error, 1)
-		go func() { done <- g.ServeStdio(context.Background(), in, out) }()
+		go func() { done <- g.ServeStdio(context.Background(), authz.Anonymous(), in, out) }()
 		fmt.Fprintln(host, body)
 		expect(t, "the end of the flood", flooded)
 		if got := g.pipe().call("2", modernBody("2", "tools/call", callParams("x_echo", `{"a":1}`))); at(t, got, "result", "structuredContent") != `{"a":1}` {

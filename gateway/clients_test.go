@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -32,7 +33,7 @@ func openPipe(t testing.TB, g *Gateway, ctx context.Context) *pipeClient {
 	outR, outW := io.Pipe()
 	c := &pipeClient{t: t, in: inW, out: outR, lines: make(chan string, 4096), done: make(chan error, 1), calls: map[string]chan string{}}
 	go func() {
-		err := g.ServeStdio(ctx, inR, outW)
+		err := g.ServeStdio(ctx, authz.Anonymous(), inR, outW)
 		outW.Close()
 		inR.Close()
 		c.done <- err

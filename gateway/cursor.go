@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/upstream"
 )
 
 // cursors makes and checks the cursors of lists (2026-07-28, server/utilities/pagination). A cursor
@@ -57,21 +56,18 @@ func (c *cursors) read(method, caller, cursor string) (last string, err error) {
 }
 
 // listTools answers tools/list from the snapshot alone.
-func (g *Gateway) listTools(s *snapshot, x *exchange) answer {
-	v := s.view
+func (g *Gateway) listTools(x *exchange) answer {
+	v := x.v
 	raw, paged := x.params.Get("cursor")
-	size := s.cfg.Lists.PageSize
+	size := x.s.cfg.Lists.PageSize
 	if !paged || string(raw) == "null" {
 		if size <= 0 || len(v.tools) <= size {
-			if x.era == upstream.Modern {
-				return answer{result: v.modern}
-			}
-			return answer{result: v.legacy}
+			return answer{result: v.list(x.era)}
 		}
 		return g.page(v, x, 0, size)
 	}
 	cursor, ok := wire.String(raw)
-	last, err := g.cursors.read(x.method, x.caller.Subject, cursor)
+	last, err := g.cursors.read(x.method, x.owner(), cursor)
 	if !ok || err != nil {
 		return protocolError(wire.CodeInvalidParams, "Invalid cursor: list again from the beginning", nil, 0)
 	}
@@ -90,7 +86,7 @@ func (g *Gateway) page(v *view, x *exchange, from, size int) answer {
 	to := min(from+size, len(v.tools))
 	next := ""
 	if to < len(v.tools) {
-		next = g.cursors.make(x.method, x.caller.Subject, v.tools[to-1].name)
+		next = g.cursors.make(x.method, x.owner(), v.tools[to-1].name)
 	}
 	return answer{result: v.encode(v.tools[from:to], x.era, next)}
 }

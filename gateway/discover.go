@@ -26,36 +26,36 @@ func negotiate(asked string) string {
 }
 
 // discover answers server/discover (2026-07-28, server/discover).
-func (g *Gateway) discover(s *snapshot) answer {
+func (g *Gateway) discover(v *view) answer {
 	b := []byte(`{"resultType":"complete","supportedVersions":`)
 	b = appendStrings(b, supportedVersions())
 	b = append(b, `,"capabilities":`...)
-	b = append(b, s.capabilities...)
-	if s.instructions != "" {
+	b = append(b, v.capabilities...)
+	if v.instructions != "" {
 		b = append(b, `,"instructions":`...)
-		b = wire.AppendString(b, s.instructions)
+		b = wire.AppendString(b, v.instructions)
 	}
 	b = append(b, `,"ttlMs":`...)
-	b = strconv.AppendInt(b, s.view.ttl.Milliseconds(), 10)
-	b = append(b, `,"cacheScope":"`+s.view.scope+`","_meta":{"`+metaServerInfo+`":`...)
+	b = strconv.AppendInt(b, v.ttl.Milliseconds(), 10)
+	b = append(b, `,"cacheScope":"`+v.cacheScope+`","_meta":{"`+metaServerInfo+`":`...)
 	b = append(b, g.info...)
 	return answer{result: append(b, `}}`...)}
 }
 
 // initialize answers the handshake of a legacy client; ok says that it is accepted.
-func (g *Gateway) initialize(s *snapshot, params wire.Object) (a answer, ok bool) {
+func (g *Gateway) initialize(v *view, params wire.Object) (a answer, ok bool) {
 	raw, _ := params.Get("protocolVersion")
 	asked, ok := wire.String(raw)
 	if !ok {
 		return invalidParams("initialize needs params.protocolVersion, a string"), false
 	}
 	b := []byte(`{"protocolVersion":"` + negotiate(asked) + `","capabilities":`)
-	b = append(b, s.capabilities...)
+	b = append(b, v.capabilities...)
 	b = append(b, `,"serverInfo":`...)
 	b = append(b, g.info...)
-	if s.instructions != "" {
+	if v.instructions != "" {
 		b = append(b, `,"instructions":`...)
-		b = wire.AppendString(b, s.instructions)
+		b = wire.AppendString(b, v.instructions)
 	}
 	return answer{result: append(b, '}')}, true
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -21,6 +23,9 @@ type answer struct {
 	err    jsontext.Value
 	status int  // HTTP status for modern clients; 0 means 200
 	silent bool // the client cancelled: nothing is sent
+	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
+	// status 403 in both eras.
+	stepUp []string
 }
 
 // This file is the failure table: the only place where Headgate makes an error of its own. A program
@@ -35,6 +40,23 @@ func protocolError(code int64, message string, data jsontext.Value, status int) 
 // the two are the same bytes.
 func unknownTool(name string) answer {
 	return protocolError(wire.CodeInvalidParams, "Unknown tool: "+name, nil, http.StatusOK)
+}
+
+// insufficientScope sends the caller for more scopes, all of them at once (2026-07-28, basic/
+// authorization, "Scope Challenge Handling").
+func insufficientScope(scopes []string) answer {
+	a := protocolError(wire.CodeInvalidRequest, "Insufficient scope: "+strings.Join(scopes, " "), nil, http.StatusForbidden)
+	a.stepUp = scopes
+	return a
+}
+
+// overLimit is the failure of a call that a limit keeps from being made.
+func overLimit(e *authz.LimitError, server string) *failure.Failure {
+	f := &failure.Failure{Server: server, Reason: failure.RateLimited, Outcome: failure.NotStarted, RetryAfter: e.RetryAfter, Bound: e.Error()}
+	if e.Kind == authz.LimitConcurrency {
+		f.Reason = failure.ConcurrencyLimited
+	}
+	return f
 }
 
 func invalidParams(text string) answer {

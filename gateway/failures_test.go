@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/mcptest"
 )
 
@@ -223,16 +224,14 @@ func TestBadCallParams(t *testing.T) {
 func TestPanic(t *testing.T) {
 	s := &mcptest.Server{Tools: mcptest.Builtin("echo")}
 	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
-	whole := g.snapshot.Load()
-	broken := *whole
-	broken.byName = map[string]*tool{"x_echo": whole.byName["x_echo"], "broken": {name: "broken", definition: whole.byName["x_echo"].definition}}
-	g.snapshot.Store(&broken)
+	g.snapshot.Store(g.snapshot.Load().ownerless())
 	session, pipe := g.open(), g.pipe()
+	local, _ := g.Call(t.Context(), authz.Anonymous(), "", "broken", nil)
 	answers := map[string]reply{
 		"modern": g.callModern("1", "broken", "{}"),
 		"legacy": g.callLegacy(session, "1", "broken", "{}"),
 		"stdio":  {status: http.StatusInternalServerError, body: pipe.call("1", modernBody("1", "tools/call", `"name":"broken"`))},
-		"local":  {status: http.StatusInternalServerError, body: `{"id":1,"error":` + string(g.Call(t.Context(), "broken", nil).Error) + `}`},
+		"local":  {status: http.StatusInternalServerError, body: `{"id":1,"error":` + string(local.Error) + `}`},
 	}
 	for client, r := range answers {
 		id := strings.Trim(at(t, r.body, "error", "data", "incident"), `"`)

@@ -238,7 +238,7 @@ func TestToolsPassVerbatim(t *testing.T) {
 			}
 		}
 	}
-	if n := len(g.snapshot.Load().view.tools); n != len(corpus)*len(kinds) {
+	if n := len(g.snapshot.Load().shown().tools); n != len(corpus)*len(kinds) {
 		t.Errorf("%d tools are listed, want %d; status: %+v", n, len(corpus)*len(kinds), g.Status())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -110,7 +111,7 @@ func FuzzStdioLine(f *testing.F) {
 	f.Add([]byte(modernBody("1", "subscriptions/listen", `"notifications":{"toolsListChanged":true}`) + "\n"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		var out bytes.Buffer
-		if err := g.ServeStdio(t.Context(), bytes.NewReader(input), &out); err != nil {
+		if err := g.ServeStdio(t.Context(), authz.Anonymous(), bytes.NewReader(input), &out); err != nil {
 			t.Fatal(err)
 		}
 		for line := range bytes.Lines(out.Bytes()) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -42,16 +44,24 @@ type Gateway struct {
 	sessions *sessions
 	drained  chan struct{} // closed by Drain
 	drain    func()
+	started  time.Time
+	limiter  *authz.Limiter
+	issuers  *http.Client  // fetches the keys of issuers
 	bodyTime time.Duration // how long a client may take to send a request body
 
-	mu      sync.Mutex // guards the fields below
-	cfg     *configs.Config
-	fleet   map[string]*member // serving, by upstream id
-	next    map[string]*member // replacing one of fleet as soon as it is settled
-	start   func(*member)      // starts a member; nil while Run is not running
-	retired sync.WaitGroup     // members that still finish their calls
-	moved   chan struct{}      // closed and replaced with every snapshot
+	mu          sync.Mutex // guards the fields below
+	cfg         *configs.Config
+	access      *access
+	fleet       map[memberKey]*member // serving
+	next        map[memberKey]*member // replacing one of fleet as soon as it is settled
+	start       func(*member)         // starts a member; nil while Run is not running
+	startAccess func(*access)         // the same for what an access runs
+	retired     sync.WaitGroup        // members that still finish their calls
+	rebuilt     chan struct{}         // closed and replaced with every snapshot
 }
+
+// memberKey tells upstreams apart: teams may use one id for servers of their own.
+type memberKey struct{ team, id string }
 
 // member is an upstream and the goroutine that drives it.
 type member struct {
@@ -61,8 +71,25 @@ type member struct {
 	done   chan struct{}
 }
 
-// New makes a Gateway. It does no I/O.
-func New(cfg *configs.Config, opts Options) *Gateway {
+// entries are the upstreams of a configuration that are in service.
+func entries(cfg *configs.Config) map[memberKey]*configs.Upstream {
+	out := make(map[memberKey]*configs.Upstream)
+	add := func(team string, ups map[string]*configs.Upstream) {
+		for id, entry := range ups {
+			if !entry.Disabled {
+				out[memberKey{team, id}] = entry
+			}
+		}
+	}
+	add("", cfg.Upstreams)
+	for name, t := range cfg.Teams {
+		add(name, t.OwnUpstreams)
+	}
+	return out
+}
+
+// New makes a Gateway. It does no I/O. The error is of the rules of teams.
+func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -78,27 +105,36 @@ func New(cfg *configs.Config, opts Options) *Gateway {
 		sessions: newSessions(),
 		drained:  make(chan struct{}),
 		cfg:      cfg,
-		fleet:    make(map[string]*member),
-		next:     make(map[string]*member),
-		moved:    make(chan struct{}),
+		fleet:    make(map[memberKey]*member),
+		next:     make(map[memberKey]*member),
+		rebuilt:  make(chan struct{}),
+		started:  time.Now(),
+		limiter:  authz.NewLimiter(nil),
+		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
 	}
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
-	for id, entry := range cfg.Upstreams {
-		if !entry.Disabled {
-			g.fleet[id] = g.newMember(cfg, entry)
-		}
+	var err error
+	if g.access, err = g.newAccess(cfg, nil); err != nil {
+		return nil, err
+	}
+	for key, entry := range entries(cfg) {
+		g.fleet[key] = g.newMember(cfg, key, entry)
 	}
 	g.rebuild()
-	return g
+	return g, nil
 }
 
-func (g *Gateway) newMember(cfg *configs.Config, entry *configs.Upstream) *member {
+func (g *Gateway) newMember(cfg *configs.Config, key memberKey, entry *configs.Upstream) *member {
 	o := g.opts.Upstream
 	o.Logger = g.log
+	if key.team != "" {
+		o.Logger = o.Logger.With("team", key.team)
+	} else {
+		o.Embedded = g.opts.Embedded[key.id]
+	}
 	o.OnChange = g.touch
 	o.ClientInfo = g.info
-	o.Embedded = g.opts.Embedded[entry.ID]
 	if o.StaleFor == 0 {
 		o.StaleFor = cfg.Lists.StaleFor
 	}
@@ -139,6 +175,8 @@ func (g *Gateway) Run(ctx context.Context) {
 	for _, m := range g.members() {
 		start(m)
 	}
+	g.access.start(base)
+	g.startAccess = func(a *access) { a.start(base) }
 	g.mu.Unlock()
 
 	janitor := time.NewTicker(sessionSweep)
@@ -167,8 +205,10 @@ func (g *Gateway) Run(ctx context.Context) {
 	g.mu.Lock()
 	g.start = nil
 	all := g.members()
+	access := g.access
 	g.mu.Unlock()
 	cancel()
+	access.stop()
 	for _, m := range all {
 		<-m.done
 	}
@@ -197,21 +237,27 @@ func (g *Gateway) rebuild() {
 			delete(g.next, id)
 		}
 	}
-	cfg := g.cfg
 	settled := len(g.next) == 0
-	ups := make(map[string]*upstream.Upstream, len(g.fleet))
-	for id, m := range g.fleet {
-		ups[id] = m.up
+	current := entries(g.cfg)
+	parts := make([]part, 0, len(g.fleet))
+	for key, m := range g.fleet {
+		// The entry in force, not the one the member was made from: they may differ in what the member
+		// does not depend on, such as the prefix.
+		entry := current[key]
+		if entry == nil {
+			entry = m.entry
+		}
+		parts = append(parts, part{team: key.team, entry: entry, up: m.up})
 		settled = settled && m.up.Settled()
 	}
-	s := build(cfg, ups)
+	s := build(g.cfg, g.access, parts)
 	s.settled = settled
 	old := g.snapshot.Swap(s)
-	close(g.moved)
-	g.moved = make(chan struct{})
+	close(g.rebuilt)
+	g.rebuilt = make(chan struct{})
 	g.mu.Unlock()
 
-	if old == nil || sameList(old, s) {
+	if old == nil {
 		return
 	}
 	known := make(map[upstream.Finding]bool, len(old.made))
@@ -223,44 +269,60 @@ func (g *Gateway) rebuild() {
 			g.log.Warn("finding", "upstream", f.Server, "tool", f.Tool, "rule", f.Rule, "text", f.Text)
 		}
 	}
-	g.subs.tell()
+	// With teams every subscriber looks for itself whether its own list differs.
+	if s.everything == nil || !s.everything.same(old.everything) {
+		g.subs.tell()
+	}
 }
 
 // Apply puts a new configuration in place. Upstreams whose entry is the same keep their connections;
 // one that is gone or disabled leaves lists and calls at once, and its calls in flight may finish;
-// one whose entry changed serves as it was until its successor has made its first attempt. Apply does
-// not fail: cfg has been validated.
-func (g *Gateway) Apply(cfg *configs.Config) {
+// one whose entry changed serves as it was until its successor has made its first attempt. The error is
+// of the rules of teams; then nothing has changed.
+func (g *Gateway) Apply(cfg *configs.Config) error {
 	g.mu.Lock()
+	access, err := g.newAccess(cfg, g.access)
+	if err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	before := g.access
+	g.access = access
+	if g.startAccess != nil {
+		g.startAccess(access)
+	}
+	current := entries(cfg)
 	replaceAll := cfg.Lists.StaleFor != g.cfg.Lists.StaleFor || cfg.Lists.TTL != g.cfg.Lists.TTL
 	for id, m := range g.next {
 		// A replacement that the newer configuration overtakes never serves.
 		g.retire(m)
 		delete(g.next, id)
 	}
-	for id, m := range g.fleet {
-		entry := cfg.Upstreams[id]
-		if entry == nil || entry.Disabled {
+	for key, m := range g.fleet {
+		entry := current[key]
+		if entry == nil {
 			g.retire(m)
-			delete(g.fleet, id)
+			delete(g.fleet, key)
 			continue
 		}
 		if replaceAll || !sameConnection(m.entry, entry) {
-			n := g.newMember(cfg, entry)
-			g.next[id] = n
+			n := g.newMember(cfg, key, entry)
+			g.next[key] = n
 			g.startMember(n)
 		}
 	}
-	for id, entry := range cfg.Upstreams {
-		if g.fleet[id] == nil && !entry.Disabled {
-			m := g.newMember(cfg, entry)
-			g.fleet[id] = m
+	for key, entry := range current {
+		if g.fleet[key] == nil {
+			m := g.newMember(cfg, key, entry)
+			g.fleet[key] = m
 			g.startMember(m)
 		}
 	}
 	g.cfg = cfg
 	g.mu.Unlock()
 	g.rebuild()
+	before.stop()
+	return nil
 }
 
 func (g *Gateway) startMember(m *member) {
@@ -304,13 +366,13 @@ func (g *Gateway) Drain() { g.drain() }
 func (g *Gateway) WaitSettled(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		moved := g.moved
+		rebuilt := g.rebuilt
 		g.mu.Unlock()
 		if g.snapshot.Load().settled {
 			return nil
 		}
 		select {
-		case <-moved:
+		case <-rebuilt:
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for the upstreams: %w", ctx.Err())
 		}

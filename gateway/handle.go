@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -17,8 +16,8 @@ import (
 
 // exchange is one request of a client, the same from every transport and era.
 type exchange struct {
+	guest
 	era    upstream.Era
-	caller authz.Caller
 	method string
 	params wire.Object // nil when there are none
 	header http.Header // nil on stdio
@@ -46,15 +45,17 @@ func (g *Gateway) contain(method string, f func() answer) (a answer) {
 
 // handle answers one request.
 func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
-	s := g.snapshot.Load()
+	if !x.s.settled && (x.method == "tools/list" || x.method == "tools/call") {
+		g.awaitStart(ctx, x)
+	}
 	switch x.method {
 	case "tools/call":
-		return g.callTool(ctx, s, x)
+		return g.callTool(ctx, x)
 	case "tools/list":
-		return g.listTools(s, x)
+		return g.listTools(x)
 	case "server/discover":
 		if x.era == upstream.Modern {
-			return g.discover(s)
+			return g.discover(x.v)
 		}
 	case "ping":
 		if x.era == upstream.Legacy {
@@ -62,6 +63,26 @@ func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 		}
 	}
 	return methodNotFound(x.method)
+}
+
+// startGrace is how long after the start a list or a call waits for upstreams that are being connected
+// for the first time. Many hosts list once, right after they have started Headgate, and keep what they
+// got; what is slower than this reaches those that listen through list_changed.
+const startGrace = 3 * time.Second
+
+// awaitStart waits until every upstream has had its first attempt, or the grace is over, and shows x
+// what there is then.
+func (g *Gateway) awaitStart(ctx context.Context, x *exchange) {
+	left := startGrace - time.Since(g.started)
+	if left <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	_ = g.WaitSettled(ctx) // what has come by the end of the grace is what there is
+	if now, ok := g.admit(x.caller, x.at); ok {
+		x.guest = now
+	}
 }
 
 // routed are the members of params that Headgate itself reads or that decide what a server runs. A
@@ -83,7 +104,7 @@ const (
 )
 
 // callTool routes a call to the upstream that owns the tool.
-func (g *Gateway) callTool(ctx context.Context, s *snapshot, x *exchange) answer {
+func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	raw, _ := x.params.Get("name")
 	name, ok := wire.String(raw)
 	if !ok {
@@ -92,15 +113,23 @@ func (g *Gateway) callTool(ctx context.Context, s *snapshot, x *exchange) answer
 	if args, ok := x.params.Get("arguments"); ok && args.Kind() != '{' && string(args) != "null" {
 		return invalidParams("params.arguments must be an object")
 	}
-	t := s.byName[name]
-	if t == nil {
+	t, ok := x.v.find(name)
+	if !ok {
 		return unknownTool(name)
+	}
+	if t.scopes != nil {
+		return insufficientScope(t.scopes)
 	}
 	if x.era == upstream.Modern && x.header != nil {
 		if text := t.definition.CheckHeaders(x.header, x.params); text != "" {
 			return headerMismatch(text)
 		}
 	}
+	release, over := g.limiter.Acquire(t.teams, x.caller, t.name)
+	if over != nil {
+		return failCall(overLimit(over, t.owner.ID()), t.tool, x.era)
+	}
+	defer release()
 	began := time.Now()
 	reply, err := t.owner.Call(ctx, &upstream.Call{
 		Method:       x.method,
@@ -121,18 +150,33 @@ func (g *Gateway) callTool(ctx context.Context, s *snapshot, x *exchange) answer
 		if f == nil {
 			panic(fmt.Errorf("a call failed without a reason: %w", err))
 		}
-		if now := g.snapshot.Load(); now != s && f.Outcome == failure.NotStarted && (now.byName[name] == nil || now.byName[name].owner != t.owner) {
+		if f.Outcome == failure.NotStarted && g.moved(x, name, t.owner) {
 			// A reload took the owner away while the request was on its way to it.
-			return g.callTool(ctx, now, x)
+			return g.callTool(ctx, x)
 		}
 		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
-		return failCall(f, t, x.era)
+		return failCall(f, t.tool, x.era)
 	}
 	if reply.Error != nil {
 		return answer{err: reply.Error}
 	}
 	return answer{result: completed(reply.Result, reply.Era, x.era)}
+}
+
+// moved looks at the newest snapshot for a tool whose owner could not be reached; it reports whether
+// somebody else owns the name there, or nobody, and leaves that snapshot in x.
+func (g *Gateway) moved(x *exchange, name string, owner *upstream.Upstream) bool {
+	now, ok := g.admit(x.caller, x.at)
+	if !ok || now.s == x.s {
+		return false
+	}
+	t, ok := now.v.find(name)
+	if ok && t.owner == owner {
+		return false
+	}
+	x.guest = now
+	return true
 }
 
 // completed adds resultType to the result of a legacy server for a modern client, which may rely on

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
@@ -100,9 +101,59 @@ func launchUnsettled(t testing.TB, cfg *configs.Config, o Options) *gate {
 	if o.Upstream.MaxBackoff == 0 {
 		o.Upstream.MaxBackoff = 100 * time.Millisecond
 	}
-	g := serve(t, New(cfg, o))
+	g := serve(t, makeGateway(t, cfg, o))
 	g.log = logs
 	return g
+}
+
+// makeGateway is New for configurations that are right.
+func makeGateway(t testing.TB, cfg *configs.Config, o Options) *Gateway {
+	t.Helper()
+	g, err := New(cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// shown is what the anonymous caller sees.
+func (s *snapshot) shown() *view { return s.viewFor(authz.Anonymous(), "") }
+
+func (s *snapshot) tool(name string) *tool {
+	t, _ := s.shown().find(name)
+	return t.tool
+}
+
+// ownerless is a snapshot like s with one more tool, "broken", that has no owner.
+func (s *snapshot) ownerless() *snapshot {
+	was := s.shown().scope
+	sc := &scope{naming: was.naming, byName: map[string]int{}}
+	def := was.tools[0].definition
+	bytes := renamed(def.Definition, "broken")
+	for _, t := range append(slices.Clone(was.tools), &tool{name: "broken", definition: def, exposed: bytes, legacy: bytes}) {
+		sc.byName[t.name] = len(sc.tools)
+		sc.tools = append(sc.tools, t)
+	}
+	broken := &snapshot{cfg: s.cfg, access: s.access, naming: s.naming, views: newViews(), settled: true}
+	broken.everything = &view{scope: sc}
+	broken.finish(broken.everything)
+	return broken
+}
+
+// disturb changes the list that everybody sees, and tells of it.
+func (g *gate) disturb() {
+	if s := g.snapshot.Load(); s.tool("broken") == nil {
+		g.snapshot.Store(s.ownerless())
+		g.subs.tell()
+		return
+	}
+	g.rebuild()
+}
+
+// tools are those that the anonymous caller is shown.
+func (g *gate) tools() []ToolInfo {
+	list, _ := g.Tools(authz.Anonymous(), "")
+	return list
 }
 
 // serve runs a gateway and puts a front before it, until the test ends.
@@ -147,13 +198,13 @@ func (g *gate) await(what string, cond func(s *snapshot) bool) {
 	timeout := time.After(limit)
 	for {
 		g.mu.Lock()
-		moved := g.moved
+		rebuilt := g.rebuilt
 		g.mu.Unlock()
 		if cond(g.snapshot.Load()) {
 			return
 		}
 		select {
-		case <-moved:
+		case <-rebuilt:
 		case <-timeout:
 			g.t.Fatalf("waiting for %s: in vain", what)
 		}
@@ -163,7 +214,7 @@ func (g *gate) await(what string, cond func(s *snapshot) bool) {
 // awaitTool waits until a tool of this exposed name is listed, or is no more.
 func (g *gate) awaitTool(name string, listed bool) {
 	g.t.Helper()
-	g.await("tool "+name, func(s *snapshot) bool { return (s.byName[name] != nil) == listed })
+	g.await("tool "+name, func(s *snapshot) bool { return (s.tool(name) != nil) == listed })
 }
 
 // reply is an HTTP answer, read whole.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/mcptest"
 )
 
@@ -113,16 +114,16 @@ func TestAdmin(t *testing.T) {
 func TestLocalCall(t *testing.T) {
 	s := &mcptest.Server{Tools: mcptest.Builtin("echo", "boom", "fail")}
 	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
-	if a := g.Call(t.Context(), "x_echo", json.RawMessage(`{"a":1.0}`)); a.Error != nil || a.IsError() || at(t, string(a.Result), "structuredContent") != `{"a":1.0}` {
+	if a, _ := g.Call(t.Context(), authz.Anonymous(), "", "x_echo", json.RawMessage(`{"a":1.0}`)); a.Error != nil || a.IsError() || at(t, string(a.Result), "structuredContent") != `{"a":1.0}` {
 		t.Errorf("echo: %s %s", a.Result, a.Error)
 	}
-	if a := g.Call(t.Context(), "x_boom", nil); a.Error != nil || !a.IsError() {
+	if a, _ := g.Call(t.Context(), authz.Anonymous(), "", "x_boom", nil); a.Error != nil || !a.IsError() {
 		t.Errorf("boom: %s %s", a.Result, a.Error)
 	}
-	if a := g.Call(t.Context(), "x_fail", nil); a.Result != nil || a.IsError() || at(t, string(a.Error), "code") != "7001" {
+	if a, _ := g.Call(t.Context(), authz.Anonymous(), "", "x_fail", nil); a.Result != nil || a.IsError() || at(t, string(a.Error), "code") != "7001" {
 		t.Errorf("fail: %s %s", a.Result, a.Error)
 	}
-	if a := g.Call(t.Context(), "none", nil); at(t, string(a.Error), "message") != `"Unknown tool: none"` {
+	if a, _ := g.Call(t.Context(), authz.Anonymous(), "", "none", nil); at(t, string(a.Error), "message") != `"Unknown tool: none"` {
 		t.Errorf("none: %s %s", a.Result, a.Error)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -19,9 +18,13 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", g.serveMCP)
 	mux.HandleFunc("/mcp/{$}", g.serveMCP)
+	mux.HandleFunc("/teams/{team}/mcp", g.serveMCP)
+	mux.HandleFunc("/teams/{team}/mcp/{$}", g.serveMCP)
 	mux.HandleFunc("/healthz", g.serveHealth)
+	mux.HandleFunc(metadataPath, g.serveMetadata)
+	mux.HandleFunc(metadataPath+"/", g.serveMetadata)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, "no such path; the MCP endpoint is /mcp")
+		noSuchPath(w)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -34,29 +37,40 @@ func (g *Gateway) Handler() http.Handler {
 }
 
 func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
-	cfg := g.config()
+	at := guest{s: g.snapshot.Load(), at: endpoint(r.PathValue("team"))}
+	cfg := at.s.cfg
 	if ok, why := allowed(cfg, r); !ok {
 		refuse(w, http.StatusForbidden, "Forbidden: "+why)
 		return
 	}
 	cors(w, r)
-	caller := authz.Anonymous()
-	switch r.Method {
-	case http.MethodPost:
-		g.servePost(w, r, caller, cfg.MaxBody)
-	case http.MethodGet:
-		g.serveGet(w, r, caller)
-	case http.MethodDelete:
-		g.serveDelete(w, r, caller)
-	case http.MethodOptions:
+	if r.Method == http.MethodOptions {
 		w.Header().Set("Allow", "POST, GET, DELETE, OPTIONS")
 		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	var ok bool
+	if at.caller, ok = g.authenticate(w, r, at.s, at.at); !ok {
+		return
+	}
+	if at.v = at.s.viewFor(at.caller, at.at); at.v == nil {
+		// A team that is not the caller's and one that does not exist are the same.
+		noSuchPath(w)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		g.servePost(w, r, at)
+	case http.MethodGet:
+		g.serveGet(w, r, at)
+	case http.MethodDelete:
+		g.serveDelete(w, r, at)
 	default:
 		methodNotAllowed(w, "POST, GET, DELETE")
 	}
 }
 
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz.Caller, maxBody int64) {
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		refuse(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 		return
@@ -66,7 +80,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz
 		refuse(w, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
 		return
 	}
-	body, err := readBody(w, r, maxBody)
+	body, err := readBody(w, r, at.s.cfg.MaxBody)
 	if err != nil {
 		status, text := http.StatusBadRequest, "the request body could not be read"
 		var large *http.MaxBytesError
@@ -87,10 +101,10 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, caller authz
 	}
 	header := r.Header.Values("Mcp-Protocol-Version")
 	if len(header) > 1 {
-		g.reply(newResponder(w, accept), m.ID, upstream.Modern, headerMismatch("Mcp-Protocol-Version is given more than once"))
+		g.reply((&post{guest: at, w: w, r: r, accept: accept}).responder(), m.ID, upstream.Modern, headerMismatch("Mcp-Protocol-Version is given more than once"))
 		return
 	}
-	p := &post{w: w, r: r, caller: caller, accept: accept, m: m}
+	p := &post{guest: at, w: w, r: r, accept: accept, m: m}
 	if len(header) == 1 {
 		p.version = header[0]
 	}
@@ -117,12 +131,19 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 
 // post is one POST whose body is a message.
 type post struct {
+	guest
 	w       http.ResponseWriter
 	r       *http.Request
-	caller  authz.Caller
 	accept  acceptable
 	m       wire.Message
 	version string // Mcp-Protocol-Version, "" when absent
+}
+
+// responder makes the responder of the POST.
+func (p *post) responder() *responder {
+	out := newResponder(p.w, p.accept)
+	out.challenge = func(scopes []string) { challenge(p.w, p.s, p.r, p.at, "insufficient_scope", scopes) }
+	return out
 }
 
 // modern reports the era of a request (2026-07-28, basic/versioning, "Backward Compatibility"):
@@ -149,8 +170,8 @@ func (g *Gateway) serveModern(p *post) {
 		refuseID(p.w, http.StatusBadRequest, p.m.ID, "clients send no responses in this protocol version")
 		return
 	}
-	out := newResponder(p.w, p.accept)
-	x := &exchange{caller: p.caller, header: p.r.Header, notify: out.notify}
+	out := p.responder()
+	x := &exchange{guest: p.guest, header: p.r.Header, notify: out.notify}
 	var sub *subscription
 	a := g.contain(p.m.Method, func() answer {
 		a, ok := p.readModern(x)
@@ -229,9 +250,12 @@ func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) 
 		out.finish(0, nil)
 		return
 	}
+	if a.stepUp != nil {
+		out.challenge(a.stepUp)
+	}
 	status := http.StatusOK
 	// Legacy clients take any status but 200 for a fault of the transport.
-	if era == upstream.Modern && a.status != 0 || a.status == http.StatusInternalServerError {
+	if era == upstream.Modern && a.status != 0 || a.status == http.StatusInternalServerError || a.stepUp != nil {
 		status = a.status
 	}
 	out.finish(status, a.message(id))

@@ -23,26 +23,26 @@ func TestBadMessages(t *testing.T) {
 		code, id   string
 		status     int // for modern clients, and for all where the envelope is bad
 	}{
-		{"nothing", ``, "-32700", "null", 400},
-		{"blank", " \n", "-32700", "null", 400},
-		{"no JSON", `hello`, "-32700", "null", 400},
-		{"half", `{"jsonrpc":"2.0","id":7,"method":"tools/list"`, "-32700", "null", 400},
-		{"two values", legacyBody("7", "tools/list", "") + `{}`, "-32700", "null", 400},
-		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\"}", "-32700", "null", 400},
-		{"batch", `[` + legacyBody("7", "tools/list", "") + `]`, "-32600", "null", 400},
-		{"empty batch", `[]`, "-32600", "null", 400},
-		{"a string", `"tools/list"`, "-32600", "null", 400},
-		{"null", `null`, "-32600", "null", 400},
+		{"nothing", ``, "-32700", "", 400},
+		{"blank", " \n", "-32700", "", 400},
+		{"no JSON", `hello`, "-32700", "", 400},
+		{"half", `{"jsonrpc":"2.0","id":7,"method":"tools/list"`, "-32700", "", 400},
+		{"two values", legacyBody("7", "tools/list", "") + `{}`, "-32700", "", 400},
+		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\"}", "-32700", "", 400},
+		{"batch", `[` + legacyBody("7", "tools/list", "") + `]`, "-32600", "", 400},
+		{"empty batch", `[]`, "-32600", "", 400},
+		{"a string", `"tools/list"`, "-32600", "", 400},
+		{"null", `null`, "-32600", "", 400},
 		{"no version", `{"id":7,"method":"tools/list"}`, "-32600", "7", 400},
 		{"other version", `{"jsonrpc":"1.0","id":7,"method":"tools/list"}`, "-32600", "7", 400},
-		{"id null", `{"jsonrpc":"2.0","id":null,"method":"tools/list"}`, "-32600", "null", 400},
-		{"id an object", `{"jsonrpc":"2.0","id":{},"method":"tools/list"}`, "-32600", "null", 400},
-		{"id true", `{"jsonrpc":"2.0","id":true,"method":"tools/list"}`, "-32600", "null", 400},
+		{"id null", `{"jsonrpc":"2.0","id":null,"method":"tools/list"}`, "-32600", "", 400},
+		{"id an object", `{"jsonrpc":"2.0","id":{},"method":"tools/list"}`, "-32600", "", 400},
+		{"id true", `{"jsonrpc":"2.0","id":true,"method":"tools/list"}`, "-32600", "", 400},
 		{"method a number", `{"jsonrpc":"2.0","id":7,"method":1}`, "-32600", "7", 400},
 		{"method and result", `{"jsonrpc":"2.0","id":7,"method":"tools/list","result":{}}`, "-32600", "7", 400},
 		{"params a list", legacyBody("7", "tools/list", "[]"), "-32602", "7", 400},
 		{"params a string", legacyBody("7", "tools/list", `"x"`), "-32602", "7", 400},
-		{"two ids", `{"jsonrpc":"2.0","id":7,"id":8,"method":"tools/list"}`, "-32600", "null", 400},
+		{"two ids", `{"jsonrpc":"2.0","id":7,"id":8,"method":"tools/list"}`, "-32600", "", 400},
 		{"two methods", `{"jsonrpc":"2.0","id":7,"method":"tools/list","method":"tools/call"}`, "-32600", "7", 400},
 		{"two params", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{},"params":{"name":"x_echo"}}`, "-32600", "7", 400},
 		{"a name in escapes twice", `{"jsonrpc":"2.0","id":7,"method":"tools/list","\u006dethod":"tools/call"}`, "-32600", "7", 400},
@@ -50,7 +50,7 @@ func TestBadMessages(t *testing.T) {
 		{"ID", `{"jsonrpc":"2.0","id":7,"method":"tools/list","ID":8}`, "-32600", "7", 400},
 		{"params with a long s", `{"jsonrpc":"2.0","id":7,"method":"tools/list","paramſ":{}}`, "-32600", "7", 400},
 		{"deep", legacyBody("7", "tools/call", `{"name":"x_echo","arguments":{"a":`+strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000)+`}}`), "-32600", "7", 400},
-		{"deep and unclosed", strings.Repeat(`{"a":`, 100_000), "-32600", "null", 400},
+		{"deep and unclosed", strings.Repeat(`{"a":`, 100_000), "-32600", "", 400},
 	}
 	params := []struct{ name, params string }{
 		{"two names", `{"name":"x_echo","name":"x_add"}`},
@@ -203,7 +203,7 @@ func TestModernHeaders(t *testing.T) {
 		})
 	}
 	t.Run("name that no header can hold", func(t *testing.T) {
-		name := g.Tools()[0].Name
+		name := g.tools()[0].Name
 		if r := g.callModern("1", name, "{}"); r.status != 200 || at(t, r.body, "result") == "" {
 			t.Errorf("%s: %d %s", name, r.status, r.body)
 		}

@@ -6,21 +6,23 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
 
 const sessionHeader = "Mcp-Session-Id"
 
+// owner is whom a session is bound to: the caller, whatever its token, at one endpoint.
+func (g guest) owner() string { return string(g.at) + "\x00" + g.caller.Key() }
+
 // serveLegacy serves a POST of the handshake era (2025-11-25, basic/transports).
 func (g *Gateway) serveLegacy(p *post) {
-	out := newResponder(p.w, p.accept)
+	out := p.responder()
 	if p.m.Kind == wire.KindRequest && p.m.Method == "initialize" {
 		g.openSession(p, out)
 		return
 	}
-	s, ok := g.session(p.w, p.r, p.caller, p.m.ID)
+	s, ok := g.session(p.w, p.r, p.guest, p.m.ID)
 	if !ok {
 		return
 	}
@@ -39,7 +41,7 @@ func (g *Gateway) serveLegacy(p *post) {
 	ctx, cancel := context.WithCancel(p.r.Context())
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
-	x := &exchange{era: upstream.Legacy, caller: p.caller, header: p.r.Header, notify: out.notify}
+	x := &exchange{guest: p.guest, era: upstream.Legacy, header: p.r.Header, notify: out.notify}
 	g.reply(out, p.m.ID, upstream.Legacy, g.contain(p.m.Method, func() answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 
@@ -58,12 +60,12 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 // openSession answers initialize. A session id that comes with it is of an earlier session and means
 // nothing here.
 func (g *Gateway) openSession(p *post, out *responder) {
-	x := &exchange{era: upstream.Legacy, caller: p.caller}
+	x := &exchange{guest: p.guest, era: upstream.Legacy}
 	opened := false
 	a := g.contain(p.m.Method, func() answer {
 		a, ok := x.read(p.m)
 		if ok {
-			a, opened = g.initialize(g.snapshot.Load(), x.params)
+			a, opened = g.initialize(x.v, x.params)
 		}
 		return a
 	})
@@ -71,7 +73,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 		g.reply(out, p.m.ID, upstream.Legacy, a)
 		return
 	}
-	s := newSession(p.caller.Subject)
+	s := newSession(p.owner())
 	if !g.sessions.open(s) {
 		p.w.Header().Set("Retry-After", "60")
 		refuseID(p.w, http.StatusServiceUnavailable, p.m.ID, "too many sessions are open")
@@ -82,7 +84,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 }
 
 // session finds the session of an HTTP request, or refuses; id is that of the message in it, if any.
-func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.Caller, id wire.ID) (*session, bool) {
+func (g *Gateway) session(w http.ResponseWriter, r *http.Request, at guest, id wire.ID) (*session, bool) {
 	ids := r.Header.Values(sessionHeader)
 	if len(ids) != 1 || ids[0] == "" {
 		refuseID(w, http.StatusBadRequest, id,
@@ -93,7 +95,7 @@ func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.C
 		refuseID(w, http.StatusBadRequest, id, "Mcp-Protocol-Version is not one that a session can have")
 		return nil, false
 	}
-	s := g.sessions.get(ids[0], caller.Subject)
+	s := g.sessions.get(ids[0], at.owner())
 	if s == nil {
 		refuseID(w, http.StatusNotFound, id, "no such session; send initialize to open a new one")
 		return nil, false
@@ -102,12 +104,12 @@ func (g *Gateway) session(w http.ResponseWriter, r *http.Request, caller authz.C
 }
 
 // serveGet serves the stream on which a session hears what belongs to no request.
-func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.Caller) {
+func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 	if r.Header.Get(sessionHeader) == "" {
 		methodNotAllowed(w, "POST")
 		return
 	}
-	s, ok := g.session(w, r, caller, "")
+	s, ok := g.session(w, r, at, "")
 	if !ok {
 		return
 	}
@@ -117,8 +119,8 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	changes, unsubscribe := g.subs.subscribe()
-	defer unsubscribe()
+	list := g.watch(at)
+	defer list.close()
 	defer s.openStream(cancel)()
 
 	streamHeaders(w.Header())
@@ -136,7 +138,10 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 			return
 		case <-g.drained:
 			return
-		case <-changes:
+		case <-list.signal:
+			if !list.changed(g) {
+				continue
+			}
 			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, "notifications/tools/list_changed", nil)))
 		case <-tick.C:
 			s.touch()
@@ -145,12 +150,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, caller authz.
 	}
 }
 
-func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, caller authz.Caller) {
+func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, at guest) {
 	if r.Header.Get(sessionHeader) == "" {
 		methodNotAllowed(w, "POST")
 		return
 	}
-	if s, ok := g.session(w, r, caller, ""); ok {
+	if s, ok := g.session(w, r, at, ""); ok {
 		g.sessions.close(s)
 		w.WriteHeader(http.StatusNoContent)
 	}

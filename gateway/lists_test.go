@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/upstream"
 )
@@ -76,7 +77,7 @@ func listOnce(t *testing.T, seed uint64) string {
 	}
 	slices.Sort(order)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	g := New(parseConfig(t, entries), o)
+	g := makeGateway(t, parseConfig(t, entries), o)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	done := make(chan struct{})
@@ -97,7 +98,7 @@ func listOnce(t *testing.T, seed uint64) string {
 		t.Error(err)
 	}
 	s := g.snapshot.Load()
-	told := string(s.view.modern) + "\n" + string(s.view.legacy) + "\n" + string(g.discover(s).result) + fmt.Sprint(s.findings)
+	told := string(s.shown().list(upstream.Modern)) + "\n" + string(s.shown().list(upstream.Legacy)) + "\n" + string(g.discover(s.shown()).result) + fmt.Sprint(s.findings)
 	stop()
 	<-done
 	return told
@@ -108,13 +109,13 @@ func TestAddingAnUpstreamRenamesNothing(t *testing.T) {
 	b := &mcptest.Server{Era: mcptest.Legacy, Tools: mcptest.Builtin("search", "echo", "add")}
 	aEntry, bEntry := entry(a.StartHTTP(t)), entry(b.StartHTTP(t))
 	g := launch(t, parseConfig(t, map[string]string{"my-b": aEntry}), Options{})
-	before := g.Tools()
+	before := g.tools()
 	if len(before) != 2 {
 		t.Fatalf("%d tools", len(before))
 	}
 	g.Apply(parseConfig(t, map[string]string{"my-b": aEntry, "b": bEntry}))
 	g.awaitTool("b_add", true)
-	after := g.Tools()
+	after := g.tools()
 	if len(after) != 5 {
 		t.Errorf("%d tools after the addition, want 5", len(after))
 	}
@@ -132,7 +133,7 @@ func TestBareNamesThatCollide(t *testing.T) {
 	b := &mcptest.Server{Tools: mcptest.Builtin("echo", "other")}
 	g := launch(t, parseConfig(t, map[string]string{
 		"b": entry(b.StartHTTP(t), `"prefix":""`), "a": entry(a.StartHTTP(t), `"prefix":""`)}), Options{})
-	tools := g.Tools()
+	tools := g.tools()
 	if len(tools) != 2 || tools[0].Name != "echo" || tools[0].Server != "a" || tools[1].Name != "other" {
 		t.Errorf("tools: %+v", tools)
 	}
@@ -208,7 +209,8 @@ func TestPaging(t *testing.T) {
 func TestBadCursors(t *testing.T) {
 	s := &mcptest.Server{Tools: mcptest.Builtin("a", "b", "c")}
 	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, `"lists":{"page_size":1}`), Options{})
-	good := g.cursors.make("tools/list", "anonymous", "x_a")
+	anonymous := guest{caller: authz.Anonymous()}.owner()
+	good := g.cursors.make("tools/list", anonymous, "x_a")
 	if got := fmt.Sprint(toolNames(t, g.modern("1", "tools/list", `"cursor":"`+good+`"`).body)); got != "[x_b]" {
 		t.Fatalf("the good cursor gives %s", got)
 	}
@@ -223,8 +225,8 @@ func TestBadCursors(t *testing.T) {
 		{"too long", `"` + strings.Repeat("A", 5000) + `"`},
 		{"tampered", `"` + string(tampered) + `"`},
 		{"a name added", `"` + good + `QUJD"`},
-		{"of another method", `"` + g.cursors.make("prompts/list", "anonymous", "x_a") + `"`},
-		{"of another caller", `"` + g.cursors.make("tools/list", "somebody", "x_a") + `"`},
+		{"of another method", `"` + g.cursors.make("prompts/list", anonymous, "x_a") + `"`},
+		{"of another caller", `"` + g.cursors.make("tools/list", guest{caller: authz.Caller{Subject: "somebody"}}.owner(), "x_a") + `"`},
 		{"of another process", `"` + newCursors().make("tools/list", "anonymous", "x_a") + `"`},
 		{"of an upstream", `"page:1"`},
 	}

@@ -28,13 +28,18 @@ func (a Answer) IsError() bool {
 }
 
 // Call calls a tool by its exposed name on the path that a client's call takes, as a modern client
-// without capabilities. arguments is a JSON object or nil.
-func (g *Gateway) Call(ctx context.Context, name string, arguments json.RawMessage) Answer {
+// without capabilities, and at the endpoint of a team or, when team is "", of all its teams. arguments is a JSON object or nil.
+// ok is false when there is no such endpoint for the caller.
+func (g *Gateway) Call(ctx context.Context, caller authz.Caller, team, name string, arguments json.RawMessage) (result Answer, ok bool) {
+	at, ok := g.admit(caller, endpoint(team))
+	if !ok {
+		return Answer{}, false
+	}
 	params := wire.Object{{Name: "name", Raw: jsontext.Value(`"name"`), Value: wire.AppendString(nil, name)}}
 	if arguments != nil {
 		params = append(params, wire.Member{Name: "arguments", Raw: jsontext.Value(`"arguments"`), Value: jsontext.Value(arguments)})
 	}
-	x := &exchange{era: upstream.Modern, caller: authz.Anonymous(), method: "tools/call", params: params}
+	x := &exchange{guest: at, era: upstream.Modern, method: "tools/call", params: params}
 	a := g.contain(x.method, func() answer { return g.handle(ctx, x) })
-	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}
+	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}, true
 }

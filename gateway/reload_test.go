@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/upstream"
@@ -22,7 +23,7 @@ func (s *stream) tellings(g *gate, want int) int {
 			return n
 		}
 	}
-	g.subs.tell()
+	g.disturb()
 	s.next()
 	return n + len(s.events)
 }
@@ -115,22 +116,25 @@ func TestReloadToAnotherURL(t *testing.T) {
 	}
 	stale := g.snapshot.Load()
 	close(hold)
-	g.await("the new server", func(s *snapshot) bool { return s.byName["x_who"].owner != stale.byName["x_who"].owner })
+	g.await("the new server", func(s *snapshot) bool { return s.tool("x_who").owner != stale.tool("x_who").owner })
 	if r := g.callModern("1", "x_who", "{}"); !strings.Contains(r.body, `"fresh"`) {
 		t.Errorf("then: %s", r.body)
 	}
 	// A request that was on its way to the old one when it went finds the new one.
-	retired := stale.byName["x_who"].owner
+	retired := stale.tool("x_who").owner
 	g.retired.Wait()
 	if got := retired.Status().State; got != upstream.Stopped {
 		t.Errorf("the old one is %s", got)
 	}
-	x := &exchange{era: upstream.Modern, method: "tools/call", params: object(t, `{"name":"x_who"}`)}
-	if a := g.callTool(t.Context(), stale, x); !strings.Contains(string(a.result), `"fresh"`) {
+	late := func() *exchange {
+		at := guest{caller: authz.Anonymous(), s: stale, v: stale.shown()}
+		return &exchange{guest: at, era: upstream.Modern, method: "tools/call", params: object(t, `{"name":"x_who"}`)}
+	}
+	if a := g.callTool(t.Context(), late()); !strings.Contains(string(a.result), `"fresh"`) {
 		t.Errorf("on its way: %s %s", a.result, a.err)
 	}
 	g.Apply(parseConfig(t, nil))
-	if a := g.callTool(t.Context(), stale, x); !strings.Contains(string(a.err), "Unknown tool: x_who") {
+	if a := g.callTool(t.Context(), late()); !strings.Contains(string(a.err), "Unknown tool: x_who") {
 		t.Errorf("on its way to a server that was removed: %s %s", a.result, a.err)
 	}
 }
@@ -163,7 +167,7 @@ func TestRemovedWithACallInFlight(t *testing.T) {
 	go func() { called <- g.callModern("1", "x_block", `{"n":1}`) }()
 	awaitServer(t, s, "the call", func() bool { return s.Executions("block") == 1 })
 	g.Apply(parseConfig(t, nil))
-	if n := len(g.Tools()); n != 0 {
+	if n := len(g.tools()); n != 0 {
 		t.Errorf("%d tools are listed", n)
 	}
 	close(b.release)
@@ -192,7 +196,7 @@ func TestRemovedWhileConnecting(t *testing.T) {
 	<-ended
 	g.retired.Wait()
 	g.rebuild()
-	if tools, st := g.Tools(), g.Status(); len(tools) != 0 || len(st.Upstreams) != 0 {
+	if tools, st := g.tools(), g.Status(); len(tools) != 0 || len(st.Upstreams) != 0 {
 		t.Errorf("tools %v, status %+v", tools, st)
 	}
 }
@@ -202,7 +206,7 @@ func TestReloadBeforeAndAfterRun(t *testing.T) {
 	s := &mcptest.Server{Tools: mcptest.Builtin("echo")}
 	h := s.StartHTTP(t)
 	one, other := parseConfig(t, map[string]string{"x": entry(h)}), parseConfig(t, map[string]string{"x": entry(h, `"call_timeout":"7s"`)})
-	g := New(one, Options{})
+	g := makeGateway(t, one, Options{})
 	g.Apply(other)
 	gate := serve(t, g)
 	gate.settle()
@@ -211,7 +215,7 @@ func TestReloadBeforeAndAfterRun(t *testing.T) {
 	for _, cfg := range []*configs.Config{one, other, configs.Default()} {
 		g.Apply(cfg)
 	}
-	if n := len(g.Tools()); n != 0 {
+	if n := len(gate.tools()); n != 0 {
 		t.Errorf("%d tools of no server", n)
 	}
 }

@@ -34,6 +34,8 @@ type responder struct {
 	rc     *http.ResponseController
 	stream bool // the client accepts a stream
 	json   bool // the client accepts plain JSON
+	// challenge asks the client for scopes; it is called before anything is written.
+	challenge func(scopes []string)
 
 	mu     sync.Mutex // guards the fields below
 	queue  chan []byte

@@ -124,7 +124,7 @@ func TestSecondGetReplacesTheFirst(t *testing.T) {
 	if got := first.next(); got != "" {
 		t.Errorf("the first stream got %s", got)
 	}
-	g.subs.tell()
+	g.disturb()
 	if got := second.next(); got != listChanged {
 		t.Errorf("the second stream got %q", got)
 	}
@@ -140,17 +140,17 @@ func TestOtherSubject(t *testing.T) {
 	g, _ := echoGate(t)
 	session := g.open()
 	id := strings.TrimPrefix(session, sessionHeader+": ")
-	if g.sessions.get(id, "anonymous") == nil || g.sessions.get(id, "somebody else") != nil {
+	if g.sessions.get(id, guest{caller: authz.Anonymous()}.owner()) == nil || g.sessions.get(id, "somebody else") != nil {
 		t.Error("a session belongs to its subject alone")
 	}
-	stranger := authz.Caller{Subject: "somebody else"}
+	stranger, _ := g.admit(authz.Caller{Subject: "somebody else"}, "")
 	for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
 		foreign, unknown := httptest.NewRecorder(), httptest.NewRecorder()
 		for w, header := range map[*httptest.ResponseRecorder]string{foreign: session, unknown: sessionHeader + ": x"} {
 			r := g.request(method, legacyBody("1", "tools/list", ""), header)
 			switch method {
 			case http.MethodPost:
-				g.servePost(w, r, stranger, 1<<20)
+				g.servePost(w, r, stranger)
 			case http.MethodGet:
 				g.serveGet(w, r, stranger)
 			case http.MethodDelete:
@@ -209,7 +209,7 @@ func TestIdleSessions(t *testing.T) {
 	if r := <-called; r.status != 200 || at(t, r.body, "result") == "" {
 		t.Errorf("the call: %d %s", r.status, r.body)
 	}
-	g.subs.tell()
+	g.disturb()
 	if got := stream.next(); got != listChanged {
 		t.Errorf("the stream: %s", got)
 	}

@@ -31,15 +31,15 @@ var errNoReader = errors.New("the client does not read its input")
 // may finish within the drain time, and the return is nil; when ctx ends they are cancelled. A read of
 // in or a write to out that does not end is left behind, which is why ServeStdio is for a process's
 // own stdin and stdout.
-func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	c := &stdioClient{
 		g:       g,
-		caller:  authz.Anonymous(),
-		session: newSession(authz.Anonymous().Subject),
+		caller:  caller,
+		session: newSession(caller.Key()),
 		out:     make(chan []byte, 64),
 		ended:   reading.Done(),
 		slots:   make(chan struct{}, maxConcurrent),
@@ -229,10 +229,10 @@ func (c *stdioClient) line(ctx context.Context, line inputLine) {
 func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 	accepted := false
 	a := c.g.contain(m.Method, func() answer {
-		x := &exchange{era: upstream.Legacy, caller: c.caller}
+		x := &exchange{guest: c.now(), era: upstream.Legacy}
 		a, ok := x.read(m)
 		if ok {
-			a, accepted = c.g.initialize(c.g.snapshot.Load(), x.params)
+			a, accepted = c.g.initialize(x.v, x.params)
 		}
 		return a
 	})
@@ -244,6 +244,13 @@ func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 	}
 }
 
+// now is the client with what it sees at this moment: the union of its teams, which is there for
+// every caller.
+func (c *stdioClient) now() guest {
+	at, _ := c.g.admit(c.caller, "")
+	return at
+}
+
 func (c *stdioClient) shookHands() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +259,7 @@ func (c *stdioClient) shookHands() bool {
 
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 	n := &stdioNotifier{client: c}
-	x := &exchange{era: upstream.Legacy, caller: c.caller, notify: n.notify}
+	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify}
 	a := c.g.contain(m.Method, func() answer { return c.answer(ctx, x, m) })
 	n.close()
 	if a.silent || ctx.Err() != nil {
@@ -327,14 +334,14 @@ func (c *stdioClient) listen(ctx context.Context, x *exchange, m wire.Message) a
 
 // announce tells a legacy client of changed lists, once it has shaken hands.
 func (c *stdioClient) announce(ctx context.Context) {
-	changes, cancel := c.g.subs.subscribe()
-	defer cancel()
+	list := c.g.watch(c.now())
+	defer list.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-changes:
-			if c.shookHands() {
+		case <-list.signal:
+			if list.changed(c.g) && c.shookHands() {
 				c.send(ctx, wire.AppendNotification(nil, "notifications/tools/list_changed", nil))
 			}
 		}

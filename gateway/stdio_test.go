@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/mcptest"
 )
@@ -41,7 +42,7 @@ func TestStdioPipelined(t *testing.T) {
 		legacyBody("4", "ping", ""), // without an end of line
 	}, "\n")
 	var out bytes.Buffer
-	if err := g.ServeStdio(t.Context(), strings.NewReader(in), &out); err != nil {
+	if err := g.ServeStdio(t.Context(), authz.Anonymous(), strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -117,11 +118,11 @@ func TestStdioEnds(t *testing.T) {
 // TestStdioWithoutReader: a host that takes nothing does not keep the process alive.
 func TestStdioWithoutReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New(configs.Default(), Options{})
+		g := makeGateway(t, configs.Default(), Options{})
 		in, host := io.Pipe()
 		deaf, out := io.Pipe()
 		done := make(chan error, 1)
-		go func() { done <- g.ServeStdio(t.Context(), in, out) }()
+		go func() { done <- g.ServeStdio(t.Context(), authz.Anonymous(), in, out) }()
 		fmt.Fprintln(host, initializeBody)
 		host.Close()
 		if err := <-done; !errors.Is(err, errNoReader) {

@@ -12,6 +12,7 @@ import (
 // subscription is one subscriptions/listen of a modern client (2026-07-28, basic/patterns/
 // subscriptions), on whatever transport.
 type subscription struct {
+	guest
 	id    wire.ID
 	tools bool // notifications/tools/list_changed
 }
@@ -24,7 +25,7 @@ func newSubscription(id wire.ID, x *exchange) (*subscription, answer) {
 	if !has || err != nil {
 		return nil, invalidParams("subscriptions/listen needs params.notifications, an object")
 	}
-	s := &subscription{id: id}
+	s := &subscription{guest: x.guest, id: id}
 	tools, _ := filter.Get("toolsListChanged")
 	s.tools = string(tools) == "true"
 	return s, answer{}
@@ -55,9 +56,9 @@ func (s *subscription) end() []byte {
 // in the last case the client gets the final result. alive keeps a silent stream open; nil on
 // transports that need none.
 func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan struct{}, send func([]byte) error, alive func() error) {
-	// Subscribed before the acknowledgement: nothing that changes after it is missed.
-	c, cancel := g.subs.subscribe()
-	defer cancel()
+	// Watched from before the acknowledgement: nothing that changes after it is missed.
+	list := g.watch(s.guest)
+	defer list.close()
 	if send(s.acknowledgement()) != nil {
 		return
 	}
@@ -75,8 +76,8 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 				_ = send(s.end())
 			}
 			return
-		case <-c:
-			if s.tools {
+		case <-list.signal:
+			if list.changed(g) && s.tools {
 				err = send(s.changed())
 			}
 		case <-tick.C:

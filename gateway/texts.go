@@ -8,7 +8,7 @@ import (
 )
 
 // texts are what the model reads, by reason. Each states the fact, names the next action, and says
-// when repeating is pointless. The placeholders {server}, {tool} and {seconds} are all that is ever
+// when repeating is pointless. The placeholders {server}, {tool}, {seconds} and {limit} are all that is ever
 // filled in: nothing from the network reaches a text.
 var texts = map[failure.Reason]string{
 	failure.Unavailable: "Tool {tool} was not started: its server {server} cannot be reached at the moment. Nothing was sent, so nothing has happened. " +
@@ -19,9 +19,9 @@ var texts = map[failure.Reason]string{
 		"Wait {seconds}, then try the same call once more; if it is turned away again, tell the user.",
 	failure.CredentialsRefused: "Tool {tool} was not run: its server {server} does not accept the credentials it is configured with. Repeating the call will not help. " +
 		"Tell the user that whoever operates this gateway has to renew the credentials for server {server}.",
-	failure.RateLimited: "Tool {tool} was not started: this caller has made too many calls. Nothing was sent. Wait {seconds} before calling again.",
-	failure.ConcurrencyLimited: "Tool {tool} was not started: too many calls are running at the same time. Nothing was sent. " +
-		"Wait for one of them to finish, or {seconds}, before calling again.",
+	failure.RateLimited: "Tool {tool} was not started: {limit}. Nothing was sent. Wait {seconds} before calling again.",
+	failure.ConcurrencyLimited: "Tool {tool} was not started: {limit}. Nothing was sent. " +
+		"Wait for one of the calls to finish, or {seconds}, before calling again.",
 }
 
 // The texts for an outcome that is not known, by whether the call may be repeated.
@@ -55,7 +55,7 @@ func failureText(f *failure.Failure, tool string, repeatable bool) string {
 	case failure.ConnectionLost:
 		text = pick(repeatable, lostRepeatable, lostUnknown)
 	}
-	return strings.NewReplacer("{server}", f.Server, "{tool}", tool, "{seconds}", seconds(wait)).Replace(text)
+	return strings.NewReplacer("{server}", f.Server, "{tool}", tool, "{limit}", f.Bound, "{seconds}", seconds(wait)).Replace(text)
 }
 
 func pick(cond bool, yes, no string) string {

@@ -189,7 +189,7 @@ func TestBodyLimit(t *testing.T) {
 		p := g.pipe()
 		p.shakeHands()
 		p.send(big)
-		if got := p.next(); at(t, got, "error", "code") != "-32600" || at(t, got, "id") != "null" {
+		if got := p.next(); at(t, got, "error", "code") != "-32600" || at(t, got, "id") != "" {
 			t.Errorf("%s", got)
 		}
 		if got := p.call("2", legacyBody("2", "ping", "")); got != `{"jsonrpc":"2.0","id":2,"result":{}}` {
@@ -235,7 +235,7 @@ func TestSlowBody(t *testing.T) {
 		case <-c.Ctx.Done():
 		}
 	}}}
-	g := New(parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
+	g := makeGateway(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
 	g.bodyTime = 100 * time.Millisecond
 	gate := serve(t, g)
 	gate.settle()
@@ -307,7 +307,7 @@ func TestLogLinesCannotBeForged(t *testing.T) {
 		c.Raw(500, "text/plain", "boom\nlevel=ERROR msg=forged")
 	}}}}
 	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
-	name := g.Tools()[0].Name
+	name := g.tools()[0].Name
 	g.callModern("1", name, `{"a":"\nlevel=ERROR msg=forged"}`)
 	g.callModern("1", "no\nlevel=ERROR msg=forged", "{}")
 	g.post(legacyBody(`"\nlevel=ERROR"`, `x\nlevel=ERROR msg=forged`, ""), g.open(), "X-A: b")

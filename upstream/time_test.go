@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -217,16 +218,22 @@ func TestNeverSent(t *testing.T) {
 		g.hold.Lock()
 		close(locked)
 	}()
+	for g.hold.TryRLock() { // until the lock is asked for, and the next Read will be the last
+		g.hold.RUnlock()
+		runtime.Gosched()
+	}
 	first := make(chan error, 1)
 	go func() {
 		_, err := r.call("written", `{}`)
 		first <- err
 	}()
 	<-locked
+	release := sync.OnceFunc(g.hold.Unlock)
+	t.Cleanup(release) // a test that fails must not leave the server waiting
 	_, err := r.call("queued", `{}`)
 	wantFailure(t, err, failure.Timeout, failure.NotStarted)
 	wantFailure(t, <-first, failure.Timeout, failure.Unknown)
-	g.hold.Unlock()
+	release()
 	r.mustCall("after", `{}`)
 	if n := s.Executions("queued"); n != 0 {
 		t.Errorf("%d executions", n)

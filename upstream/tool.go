@@ -16,9 +16,9 @@ import (
 type Tool struct {
 	Name       string         // the server's own name
 	Definition jsontext.Value // the definition, with additive repairs only
-	// ReadOnly and Idempotent are the annotations of the same names, false when absent
-	// (2026-07-28, server/tools, "Tool").
-	ReadOnly, Idempotent bool
+	// ReadOnly, Destructive, Idempotent and OpenWorld are the annotations of these names, with the
+	// defaults of the specification when absent (2026-07-28, schema, "ToolAnnotations").
+	ReadOnly, Destructive, Idempotent, OpenWorld bool
 
 	headers []headerBinding
 }
@@ -77,7 +77,7 @@ func inspectTool(def jsontext.Value) (Tool, []Finding, error) {
 			return t, nil, &toolError{"definition", m.name + " is not " + m.want}
 		}
 	}
-	t.ReadOnly, t.Idempotent = hints(obj)
+	t.readHints(obj)
 
 	schema, ok := obj.Get("inputSchema")
 	if !ok || string(schema) == "null" {
@@ -109,18 +109,22 @@ func inspectTool(def jsontext.Value) (Tool, []Finding, error) {
 	return t, findings, nil
 }
 
-func hints(obj wire.Object) (readOnly, idempotent bool) {
+func (t *Tool) readHints(obj wire.Object) {
+	t.Destructive, t.OpenWorld = true, true
 	v, ok := obj.Get("annotations")
 	if !ok {
-		return false, false
+		return
 	}
 	ann, err := wire.ParseObject(v)
 	if err != nil {
-		return false, false
+		return
 	}
-	ro, _ := ann.Get("readOnlyHint")
-	id, _ := ann.Get("idempotentHint")
-	return string(ro) == "true", string(id) == "true"
+	for name, to := range map[string]*bool{"readOnlyHint": &t.ReadOnly, "destructiveHint": &t.Destructive,
+		"idempotentHint": &t.Idempotent, "openWorldHint": &t.OpenWorld} {
+		if hint, ok := ann.Get(name); ok {
+			*to = string(hint) == "true"
+		}
+	}
 }
 
 // inspectSchema checks an inputSchema and collects its header bindings into t. It returns the

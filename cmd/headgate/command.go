@@ -7,10 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/gateway"
 	"github.com/headgate/headgate/internal/demo"
@@ -24,8 +27,9 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	config   string         // --config
-	override map[string]any // flags that stand for configuration keys
+	config   string          // --config
+	previous *configs.Config // in force, at a reload
+	override map[string]any  // flags that stand for configuration keys
 	level    slog.LevelVar
 }
 
@@ -42,7 +46,7 @@ Without --config it serves two embedded demo servers, "flights" and "ledger".`,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.AddCommand(newServe(e), newStdio(e), newValidate(e), newTools(e), newCall(e), newVersion(e))
+	root.AddCommand(newServe(e), newStdio(e), newValidate(e), newTools(e), newCall(e), newKey(e), newVersion(e))
 	return root
 }
 
@@ -55,7 +59,7 @@ var demoConfig []byte
 
 // load reads the configuration that the command line names, or the demo's.
 func (e *env) load() (*configs.Config, map[string]upstream.ServeFunc, error) {
-	o := configs.Options{Environ: e.environ, Overrides: e.override}
+	o := configs.Options{Environ: e.settings(), Overrides: e.override, CheckRules: authz.CheckRules, Previous: e.previous}
 	if e.config != "" {
 		cfg, err := configs.Load(e.config, o)
 		if err != nil {
@@ -74,6 +78,23 @@ func (e *env) load() (*configs.Config, map[string]upstream.ServeFunc, error) {
 	return cfg, embedded, nil
 }
 
+// credentialVariable holds the API key or token with which stdio shows who its host is.
+const credentialVariable = "HEADGATE_API_KEY"
+
+// settings is the environment without the credential, which is not one.
+func (e *env) settings() []string {
+	return slices.DeleteFunc(slices.Clone(e.environ), func(kv string) bool { return strings.HasPrefix(kv, credentialVariable+"=") })
+}
+
+func (e *env) credential() string {
+	for _, kv := range e.environ {
+		if v, ok := strings.CutPrefix(kv, credentialVariable+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
 func (e *env) logger(cfg *configs.Config) *slog.Logger {
 	e.level.Set(cfg.Log.Level)
 	log := telemetry.NewLogger(e.stderr, cfg.Log.Format, &e.level)
@@ -90,7 +111,11 @@ func (e *env) open() (*configs.Config, *gateway.Gateway, *slog.Logger, error) {
 		return nil, nil, nil, err
 	}
 	log := e.logger(cfg)
-	return cfg, gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded}), log, nil
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return cfg, g, log, nil
 }
 
 // running runs g beside f and waits for both: f decides when it is over.

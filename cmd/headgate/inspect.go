@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/gateway"
 	"github.com/headgate/headgate/upstream"
 )
@@ -23,8 +27,8 @@ const settleLimit = 70 * time.Second
 
 // withGateway runs f on a gateway whose upstreams have had their first attempt, and names those that
 // are not up.
-func (e *env) withGateway(ctx context.Context, f func(ctx context.Context, g *gateway.Gateway) error) error {
-	_, g, _, err := e.open()
+func (e *env) withGateway(ctx context.Context, f func(ctx context.Context, cfg *configs.Config, g *gateway.Gateway) error) error {
+	cfg, g, _, err := e.open()
 	if err != nil {
 		return err
 	}
@@ -41,34 +45,112 @@ func (e *env) withGateway(ctx context.Context, f func(ctx context.Context, g *ga
 				fmt.Fprintf(e.stderr, "upstream %s is not up: %s\n", u.ID, printable(u.Error))
 			}
 		}
-		return f(ctx, g)
+		return f(ctx, cfg, g)
 	})
 }
 
+// viewer is the caller through whose eyes a command looks.
+type viewer struct {
+	subject, team string
+	scopes        []string
+}
+
+func (v *viewer) flags(c *cobra.Command) {
+	c.Flags().StringVar(&v.subject, "as", "", "look as `SUBJECT`, with the teams and scopes of its API key")
+	c.Flags().StringVar(&v.team, "team", "", "look at the endpoint of team `NAME`, as a member of it")
+	c.Flags().StringSliceVar(&v.scopes, "scope", nil, "look as if granted `SCOPE` too; may be repeated")
+}
+
+// caller finds the caller in the configuration. Without --as it is the operator, who is in every team;
+// a subject that no API key has is known from tokens alone, and is what --team and --scope say.
+func (v *viewer) caller(cfg *configs.Config) (authz.Caller, error) {
+	if v.team != "" && cfg.Teams[v.team] == nil {
+		return authz.Caller{}, fmt.Errorf("there is no team %q", v.team)
+	}
+	teams, scopes := slices.Collect(maps.Keys(cfg.Teams)), slices.Clone(v.scopes)
+	subject := v.subject
+	if subject == "" {
+		return authz.NewCaller("operator", teams, scopes), nil
+	}
+	if teams = nil; v.team != "" {
+		teams = []string{v.team}
+	}
+	if cfg.Auth != nil {
+		if i := slices.IndexFunc(cfg.Auth.APIKeys, func(k configs.APIKey) bool { return k.Subject == subject }); i >= 0 {
+			key := cfg.Auth.APIKeys[i]
+			return authz.NewCaller(subject, key.Teams, append(scopes, key.Scopes...)), nil
+		}
+	}
+	if teams == nil && cfg.Teams != nil {
+		return authz.Caller{}, fmt.Errorf("no API key has the subject %q; for one that comes with tokens, say its team with --team", subject)
+	}
+	return authz.NewCaller(subject, teams, scopes), nil
+}
+
+var errNoEndpoint = errors.New("this caller has no such endpoint: it is not in that team")
+
 func newTools(e *env) *cobra.Command {
-	var asJSON, findings bool
+	var asJSON, findings, explain bool
+	var who viewer
 	c := &cobra.Command{
 		Use:   "tools",
 		Short: "List the tools that clients are offered",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return e.withGateway(c.Context(), func(_ context.Context, g *gateway.Gateway) error {
+			return e.withGateway(c.Context(), func(_ context.Context, cfg *configs.Config, g *gateway.Gateway) error {
 				switch {
 				case findings && asJSON:
 					return writeIndented(e.stdout, g.Status().Findings)
 				case findings:
 					return printFindings(e.stdout, g.Status().Findings)
-				case asJSON:
-					return writeIndented(e.stdout, g.Tools())
 				}
-				return printTools(e.stdout, e.stderr, g.Tools())
+				caller, err := who.caller(cfg)
+				if err != nil {
+					return err
+				}
+				if explain {
+					list, ok := g.Explain(caller, who.team)
+					if !ok {
+						return errNoEndpoint
+					}
+					if asJSON {
+						return writeIndented(e.stdout, list)
+					}
+					return printExplained(e.stdout, list)
+				}
+				list, ok := g.Tools(caller, who.team)
+				if !ok {
+					return errNoEndpoint
+				}
+				if asJSON {
+					return writeIndented(e.stdout, list)
+				}
+				return printTools(e.stdout, e.stderr, list)
 			})
 		},
 	}
 	e.configFlag(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&findings, "findings", false, "print what was withheld or repaired, and why, instead of the tools")
+	c.Flags().BoolVar(&explain, "explain", false, "print every tool with whether the caller may use it, and the rule that decides")
+	who.flags(c)
 	return c
+}
+
+func printExplained(w io.Writer, list []gateway.Explained) error {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tMAY USE\tWHY")
+	for _, t := range list {
+		may := "no"
+		switch {
+		case t.Decision.Allowed && t.Decision.Scopes != nil:
+			may = "after step-up"
+		case t.Decision.Allowed:
+			may = "yes"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", t.Name, may, printable(t.Decision.Why))
+	}
+	return tw.Flush()
 }
 
 // manyTools is where hosts begin to cut lists.
@@ -109,6 +191,7 @@ func printFindings(w io.Writer, findings []upstream.Finding) error {
 }
 
 func newCall(e *env) *cobra.Command {
+	var who viewer
 	c := &cobra.Command{
 		Use:   "call NAME [JSON]",
 		Short: "Call one tool through the whole path",
@@ -127,12 +210,21 @@ for an error and for a result with isError: true.`,
 				}
 				arguments = json.RawMessage(args[1])
 			}
-			return e.withGateway(c.Context(), func(ctx context.Context, g *gateway.Gateway) error {
-				return e.printAnswer(g.Call(ctx, args[0], arguments))
+			return e.withGateway(c.Context(), func(ctx context.Context, cfg *configs.Config, g *gateway.Gateway) error {
+				caller, err := who.caller(cfg)
+				if err != nil {
+					return err
+				}
+				a, ok := g.Call(ctx, caller, who.team, args[0], arguments)
+				if !ok {
+					return errNoEndpoint
+				}
+				return e.printAnswer(a)
 			})
 		},
 	}
 	e.configFlag(c)
+	who.flags(c)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -142,14 +143,8 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		if err := configs.Watch(ctx, cfg.Files(), func() { ask("file changed") }); err != nil && ctx.Err() == nil {
-			log.Warn("the configuration file is not watched; send SIGHUP to reload it", "error", err.Error())
-		}
-	}()
-	defer func() { <-watched }()
+	watching := e.watch(ctx, cfg.Files(), ask, log)
+	defer func() { watching() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -157,7 +152,11 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 		case <-hup:
 			ask("SIGHUP")
 		case why := <-again:
+			e.previous = cfg
 			next, _, err := e.load()
+			if err == nil {
+				err = g.Apply(next)
+			}
 			if err != nil {
 				log.Error("reload failed, the old configuration stays in force", "cause", why, "error", err.Error())
 				continue
@@ -168,10 +167,32 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 			for _, w := range next.Warnings {
 				log.Warn("configuration: " + w)
 			}
+			for _, p := range next.TeamErrors {
+				log.Error("a team's file has an error; the team stays as it was", "error", p.String())
+			}
 			e.level.Set(next.Log.Level)
-			g.Apply(next)
+			if !slices.Equal(next.Files(), cfg.Files()) {
+				watching()
+				watching = e.watch(ctx, next.Files(), ask, log)
+			}
 			cfg = next
 			log.Info("configuration reloaded", "cause", why, "upstreams", len(next.Upstreams))
 		}
+	}
+}
+
+// watch asks for a reload when one of the files changes, until the returned function is called.
+func (e *env) watch(ctx context.Context, files []string, ask func(why string), log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := configs.Watch(ctx, files, func() { ask("file changed") }); err != nil && ctx.Err() == nil {
+			log.Warn("the configuration file is not watched; send SIGHUP to reload it", "error", err.Error())
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }

@@ -133,7 +133,7 @@ func newGateway(endpoint string) (*gateway.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gateway.New(cfg, gateway.Options{Logger: slog.New(slog.DiscardHandler)}), nil
+	return gateway.New(cfg, gateway.Options{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // gatewayConfig is a configuration with the one server, whose tools get the prefix up_.

@@ -38,17 +38,19 @@ func AppendResult(dst []byte, id ID, result jsontext.Value) []byte {
 	return append(append(dst, result...), '}')
 }
 
-// AppendError writes an error response to dst, with id and error object verbatim. An id of "" is written as null.
+// AppendError writes an error response to dst, with id and error object verbatim. With an id of ""
+// there is no id member: the error is of a message whose id could not be read (2026-07-28, basic, "Error Responses").
 func AppendError(dst []byte, id ID, errObj jsontext.Value) []byte {
 	dst = append(appendID(dst, id), `,"error":`...)
 	return append(append(dst, errObj...), '}')
 }
 
 func appendID(dst []byte, id ID) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0"`...)
 	if id == "" {
-		id = "null"
+		return dst
 	}
-	return append(append(dst, `{"jsonrpc":"2.0","id":`...), id...)
+	return append(append(dst, `,"id":`...), id...)
 }
 
 // AppendString writes s to dst as a JSON string. Bytes that are not UTF-8 become U+FFFD; nothing is escaped that

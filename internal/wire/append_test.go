@@ -22,7 +22,7 @@ func TestAppendMessages(t *testing.T) {
 		{"result", wire.AppendResult(nil, `"x\u0061"`, params), `{"jsonrpc":"2.0","id":"x\u0061","result":{ "b":1, "a":1.0 }}`},
 		{"empty result", wire.AppendResult(nil, "1.0", nil), `{"jsonrpc":"2.0","id":1.0,"result":{}}`},
 		{"error", wire.AppendError(nil, "1", jsontext.Value(`{"code":1,"message":""}`)), `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`},
-		{"error without id", wire.AppendError(nil, "", jsontext.Value(`{"code":1,"message":""}`)), `{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}`},
+		{"error without id", wire.AppendError(nil, "", jsontext.Value(`{"code":1,"message":""}`)), `{"jsonrpc":"2.0","error":{"code":1,"message":""}}`},
 		{"behind other bytes", wire.AppendNotification([]byte("x"), "n", nil), `x{"jsonrpc":"2.0","method":"n"}`},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,459 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/naming"
+	"github.com/headgate/headgate/upstream"
+)
+
+// scope is the part of the catalogue that some teams together have a share in, under the names of one
+// endpoint. It says what there is; what of it a caller may use is a view's.
+type scope struct {
+	naming naming.Rules
+	tools  []*tool // bytewise by name
+	byName map[string]int
+	items  []authz.Item // by index in tools
+}
+
+// tool is one exposed tool and its owner.
+type tool struct {
+	name       string
+	owner      *upstream.Upstream
+	definition *upstream.Tool
+	exposed    jsontext.Value // the definition under the exposed name
+	legacy     jsontext.Value // the same as clients of the handshake era can read it
+	repeatable bool           // safe to send again (failure table, "safe to repeat")
+}
+
+// view is what one set of callers sees of a scope. Everything that a caller gets to see or to use is
+// looked up here, and nowhere else. It is immutable.
+type view struct {
+	scope        *scope
+	teams        []string                // whose shares it is made of; nil without teams
+	by           map[int][]string        // the teams that allow a tool, by index in scope.tools, where it is not all of them
+	allowed      []bool                  // by index in scope.tools; nil: all
+	stepUp       map[int][]string        // scopes that a caller lacks, by index in scope.tools
+	tools        []*tool                 // the allowed ones, bytewise by name
+	lists        [2]once[jsontext.Value] // results of tools/list by era, encoded when first asked for
+	capabilities jsontext.Value
+	instructions string
+	ttl          time.Duration
+	cacheScope   string
+}
+
+// usable is a tool that a view shows, with what else the view knows of it.
+type usable struct {
+	*tool
+	scopes []string // that the caller has to be granted first; nil when it has what it needs
+	teams  []string // whose limits apply
+}
+
+// find looks an exposed name up. A name that the view hides is as unknown as one that does not exist.
+func (v *view) find(name string) (t usable, ok bool) {
+	i, ok := v.scope.byName[name]
+	if !ok || v.allowed != nil && !v.allowed[i] {
+		return usable{}, false
+	}
+	t = usable{tool: v.scope.tools[i], scopes: v.stepUp[i], teams: v.teams}
+	if by := v.by[i]; by != nil {
+		t.teams = by
+	}
+	return t, true
+}
+
+// views are the views of one snapshot, made when they are first asked for. Their number is bounded:
+// rights that have not been seen for the longest time are forgotten first.
+type views struct {
+	mu       sync.Mutex // guards the fields below
+	scopes   map[string]*once[*scope]
+	byRights map[string]*once[*view]
+	byBits   map[[sha256.Size]byte]*view
+	order    []string // of byRights, oldest first
+}
+
+func newViews() views {
+	return views{
+		scopes:   make(map[string]*once[*scope]),
+		byRights: make(map[string]*once[*view]),
+		byBits:   make(map[[sha256.Size]byte]*view),
+	}
+}
+
+// maxRights bounds the different rights of callers that are remembered for one snapshot.
+const maxRights = 4096
+
+// once holds a value that the first of many makes while the others wait.
+type once[T any] struct {
+	do    sync.Once
+	value T
+}
+
+func (o *once[T]) get(f func() T) T {
+	o.do.Do(func() { o.value = f() })
+	return o.value
+}
+
+// endpoint is one of the paths that clients connect to: the union of a caller's teams (""), or one
+// team.
+type endpoint string
+
+// guest is a caller at an endpoint, with what it sees there at one moment.
+type guest struct {
+	caller authz.Caller
+	at     endpoint
+	s      *snapshot
+	v      *view
+}
+
+// admit shows a caller what it sees at an endpoint now; false when there is no such endpoint for it.
+func (g *Gateway) admit(c authz.Caller, at endpoint) (guest, bool) {
+	s := g.snapshot.Load()
+	v := s.viewFor(c, at)
+	return guest{c, at, s, v}, v != nil
+}
+
+// watcher hears of changes of one caller's own list.
+type watcher struct {
+	guest
+	signal chan struct{}
+	close  func()
+}
+
+// watch begins with the list as it is now.
+func (g *Gateway) watch(at guest) *watcher {
+	w := &watcher{guest: at}
+	w.signal, w.close = g.subs.subscribe()
+	return w
+}
+
+// changed reports, after a signal, whether the caller's list is another than before.
+func (w *watcher) changed(g *Gateway) bool {
+	now, ok := g.admit(w.caller, w.at)
+	if !ok {
+		now.v = nil // its team is gone: nothing is left to see
+	}
+	same := now.v.same(w.v)
+	w.guest = now
+	return !same
+}
+
+// viewFor returns what a caller sees at an endpoint. It returns nil when the endpoint is a team's that
+// does not exist or is not the caller's.
+func (s *snapshot) viewFor(c authz.Caller, at endpoint) *view {
+	if s.policy == nil {
+		if at != "" {
+			return nil
+		}
+		return s.everything
+	}
+	var teams []string
+	if at == "" {
+		teams = s.policy.Teams(c)
+	} else if c.InTeam(string(at)) && s.cfg.Teams[string(at)] != nil {
+		teams = []string{string(at)}
+	} else {
+		return nil
+	}
+	rights := string(at) + "\x00" + s.policy.Rights(c, teams)
+	return s.views.rights(rights).get(func() *view { return s.makeView(c, teams, at) })
+}
+
+func (v *views) rights(key string) *once[*view] {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o := v.byRights[key]; o != nil {
+		return o
+	}
+	if len(v.order) == maxRights {
+		delete(v.byRights, v.order[0])
+		v.order = v.order[1:]
+	}
+	o := new(once[*view])
+	v.byRights[key] = o
+	v.order = append(v.order, key)
+	return o
+}
+
+// makeView asks the policy about every tool of the scope, once for all callers with the same rights.
+// Callers with other rights who may use the same tools share the encoded lists.
+func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
+	sc := s.scopeOf(teams, at)
+	share := s.policy.Share(c, teams)
+	v := &view{scope: sc, teams: teams, allowed: make([]bool, len(sc.tools)), stepUp: map[int][]string{}, by: map[int][]string{}}
+	for i := range sc.items {
+		d := share.Decide(&sc.items[i])
+		v.allowed[i] = d.Allowed
+		if d.Allowed && d.Scopes != nil {
+			v.stepUp[i] = d.Scopes
+		}
+		if d.Allowed && len(teams) > 1 {
+			if by := share.Teams(&sc.items[i]); len(by) < len(teams) {
+				v.by[i] = by
+			}
+		}
+	}
+	key := v.digest(string(at), teams)
+	s.views.mu.Lock()
+	known := s.views.byBits[key]
+	s.views.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	s.finish(v)
+	s.views.mu.Lock()
+	defer s.views.mu.Unlock()
+	if len(s.views.byBits) >= maxRights {
+		clear(s.views.byBits)
+	}
+	s.views.byBits[key] = v
+	return v
+}
+
+// digest identifies what a view shows.
+func (v *view) digest(at string, teams []string) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q%q", at, teams)
+	for i, ok := range v.allowed {
+		if ok {
+			var b [8]byte
+			binary.LittleEndian.PutUint64(b[:], uint64(i))
+			h.Write(b[:])
+			fmt.Fprintf(h, "%q%q", v.stepUp[i], v.by[i])
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// finish encodes a view whose allowed tools are known.
+func (s *snapshot) finish(v *view) {
+	for i, t := range v.scope.tools {
+		if v.allowed == nil || v.allowed[i] {
+			v.tools = append(v.tools, t)
+		}
+	}
+	v.cacheScope = "public"
+	if v.allowed != nil {
+		v.cacheScope = "private"
+	}
+	s.describe(v)
+}
+
+// list is the whole result of tools/list.
+func (v *view) list(era upstream.Era) jsontext.Value {
+	return v.lists[era].get(func() jsontext.Value { return v.encode(v.tools, era, "") })
+}
+
+// same reports whether a client that listed one view need not be told of the other.
+func (v *view) same(o *view) bool {
+	return v == o || v != nil && o != nil && slices.EqualFunc(v.tools, o.tools, func(a, b *tool) bool {
+		return a == b || bytes.Equal(a.exposed, b.exposed)
+	})
+}
+
+// describe fills in what a view says of its servers: those of which it shows something, and all of
+// them when nothing is hidden.
+func (s *snapshot) describe(v *view) {
+	shown := make(map[*upstream.Upstream]bool)
+	for _, t := range v.tools {
+		shown[t.owner] = true
+	}
+	var notes []string
+	logging := false
+	ttl := time.Duration(-1)
+	for _, p := range s.parts {
+		if v.allowed != nil && !shown[p.up] {
+			continue
+		}
+		c := p.catalogue
+		if c.TTL >= 0 && (ttl < 0 || c.TTL < ttl) {
+			ttl = c.TTL
+		}
+		if text := strings.TrimSpace(c.Instructions); text != "" {
+			notes = append(notes, instructionsOf(v.scope.naming, p.entry, text))
+		}
+		logging = logging || c.HasCapability("logging")
+	}
+	if ttl < 0 || ttl > s.cfg.Lists.TTL {
+		ttl = s.cfg.Lists.TTL
+	}
+	if s.connecting {
+		ttl = 0 // the list is about to change: no client is to keep it
+	}
+	v.ttl = ttl
+	v.instructions = strings.Join(notes, "\n\n")
+	v.capabilities = jsontext.Value(`{"tools":{"listChanged":true}}`)
+	if logging {
+		v.capabilities = jsontext.Value(`{"logging":{},"tools":{"listChanged":true}}`)
+	}
+}
+
+// encode writes the result of tools/list.
+func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Value {
+	definition := func(t *tool) jsontext.Value {
+		if era == upstream.Modern {
+			return t.exposed
+		}
+		return t.legacy
+	}
+	n := 128 + len(next)
+	for _, t := range tools {
+		n += len(definition(t)) + 1
+	}
+	b := append(make([]byte, 0, n), '{')
+	if era == upstream.Modern {
+		b = append(b, `"resultType":"complete",`...)
+	}
+	b = append(b, `"tools":[`...)
+	for i, t := range tools {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, definition(t)...)
+	}
+	b = append(b, ']')
+	if next != "" {
+		b = append(b, `,"nextCursor":`...)
+		b = wire.AppendString(b, next)
+	}
+	if era == upstream.Modern {
+		b = fmt.Appendf(b, `,"ttlMs":%d,"cacheScope":%q`, v.ttl.Milliseconds(), v.cacheScope)
+	}
+	return append(b, '}')
+}
+
+// scopeOf returns the scope of some teams at an endpoint.
+func (s *snapshot) scopeOf(teams []string, at endpoint) *scope {
+	key := fmt.Sprintf("%q%q", at, teams)
+	s.views.mu.Lock()
+	o := s.views.scopes[key]
+	if o == nil {
+		if len(s.views.scopes) >= maxRights {
+			clear(s.views.scopes)
+		}
+		o = new(once[*scope])
+		s.views.scopes[key] = o
+	}
+	s.views.mu.Unlock()
+	return o.get(func() *scope {
+		rules := s.naming
+		if team := s.cfg.Teams[string(at)]; team != nil {
+			if team.Naming.Separator != "" {
+				rules.Separator = team.Naming.Separator
+			}
+			if team.Naming.MaxNameLength != 0 {
+				rules.MaxLength = team.Naming.MaxNameLength
+			}
+		}
+		sc, _ := s.makeScope(rules, func(p *part) bool {
+			return slices.ContainsFunc(teams, func(name string) bool { return p.visibleTo(s.cfg.Teams[name]) })
+		})
+		return sc
+	})
+}
+
+// visibleTo reports whether a team has a share in a part.
+func (p *part) visibleTo(t *configs.Team) bool {
+	if t == nil {
+		return false
+	}
+	if p.team != "" {
+		return p.team == t.Name
+	}
+	return slices.Contains(t.Upstreams, p.entry.ID)
+}
+
+// makeScope names the tools of the parts that are in it.
+func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, []upstream.Finding) {
+	sc := &scope{naming: rules, byName: make(map[string]int)}
+	type origin struct {
+		part *part
+		tool *upstream.Tool
+	}
+	var (
+		items    []naming.Item
+		origins  []origin
+		findings []upstream.Finding
+	)
+	for i := range s.parts {
+		p := &s.parts[i]
+		if !in(p) {
+			continue
+		}
+		for n := range p.catalogue.Tools {
+			t := &p.catalogue.Tools[n]
+			items = append(items, naming.Item{Server: p.entry.ID, Prefix: p.entry.Prefix, Name: t.Name})
+			origins = append(origins, origin{p, t})
+		}
+	}
+	table := rules.Build(items)
+	for i, e := range table.Entries {
+		o := origins[e.Index]
+		t := s.tools.get(o.part, o.tool, e.Exposed)
+		sc.byName[e.Exposed] = i
+		sc.tools = append(sc.tools, t)
+		sc.items = append(sc.items, authz.Item{
+			Kind: authz.KindTool, Name: e.Exposed, Server: o.part.entry.ID, Original: o.tool.Name, Team: o.part.team,
+			Annotations: authz.Annotations{ReadOnly: o.tool.ReadOnly, Idempotent: o.tool.Idempotent,
+				Destructive: o.tool.Destructive, OpenWorld: o.tool.OpenWorld},
+		})
+		if len(t.legacy) != len(t.exposed) {
+			findings = append(findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "output_schema_type",
+				Text: "clients of revisions up to 2025-11-25 are not shown outputSchema: they refuse a whole list for one that is not of type object"})
+		}
+		if e.Changed {
+			findings = append(findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "name",
+				Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)})
+		}
+	}
+	for _, w := range table.Withheld {
+		findings = append(findings, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
+			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
+	}
+	return sc, findings
+}
+
+// tools holds every exposed tool of a snapshot once, however many scopes it is in.
+type tools struct {
+	mu  sync.Mutex // guards all
+	all map[toolKey]*tool
+}
+
+type toolKey struct {
+	definition *upstream.Tool
+	name       string
+}
+
+func (ts *tools) get(p *part, def *upstream.Tool, name string) *tool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	key := toolKey{def, name}
+	t := ts.all[key]
+	if t == nil {
+		t = &tool{
+			name:       name,
+			owner:      p.up,
+			definition: def,
+			exposed:    renamed(def.Definition, name),
+			repeatable: def.ReadOnly || def.Idempotent || p.entry.RepeatableTool(def.Name),
+		}
+		t.legacy = t.exposed
+		if cut, ok := withoutOpenOutput(t.exposed); ok {
+			t.legacy = cut
+		}
+		ts.all[key] = t
+	}
+	return t
+}
