@@ -18,7 +18,7 @@ test:
 	$(GO) test ./...
 
 race:
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 8m ./...
 
 lint:
 	@unformatted=$$(gofmt -l .); \
@@ -45,4 +45,4 @@ bench: build
 
 integration:
 	cd integration/npm && npm ci --no-audit --no-fund
-	$(GO) test -tags integration -count=1 ./integration/
+	$(GO) test -tags integration -count=1 -timeout 8m ./integration/
