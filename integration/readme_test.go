@@ -28,17 +28,30 @@ import (
 const patience = 5 * time.Minute
 
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	served, ran := runCommands(t, "../README.md")
+	if served == 0 || ran == 0 {
+		t.Errorf("%d servers and %d other commands were run", served, ran)
+	}
+}
+
+func TestAccessPage(t *testing.T) {
+	if _, ran := runCommands(t, "../docs/access.md"); ran < 4 {
+		t.Errorf("%d commands were run", ran)
+	}
+}
+
+// runCommands runs the commands of a page, and counts them.
+func runCommands(t *testing.T, page string) (served, ran int) {
+	readme, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ports := freePorts(t)
 	blocks := commands(ports.Replace(string(readme)))
 	if len(blocks) < 2 {
-		t.Fatalf("the README has %d commands", len(blocks))
+		t.Fatalf("%s has %d commands", page, len(blocks))
 	}
 	shell := startShell(t)
-	ran, served := 0, 0
 	for _, b := range blocks {
 		switch {
 		case b.command == "go test ./...":
@@ -52,13 +65,11 @@ func TestReadme(t *testing.T) {
 				t.Errorf("%s\nends with status %d and prints\n%s", b.command, status, out)
 			}
 			if b.output != "" && !matches(b.output, out) {
-				t.Errorf("%s\nprints\n%s\nand the README says\n%s", b.command, out, b.output)
+				t.Errorf("%s\nprints\n%s\nand the page says\n%s", b.command, out, b.output)
 			}
 		}
 	}
-	if served == 0 || ran == 0 {
-		t.Errorf("%d servers and %d other commands were run", served, ran)
-	}
+	return served, ran
 }
 
 // TestReadmeMatching holds the comparison to its word: a README test that passes on anything shows nothing.

@@ -23,7 +23,7 @@ this once: the configuration holds its digest alone. Give it to its holder, who 
 auth:
   api_keys:
     - name: %q
-      sha256: %s
+      sha256: "%s"
       subject: %q
       teams: []
 `, key, args[0], digest, args[0])
