@@ -133,8 +133,10 @@ func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 func (r *responder) finish(status int, message []byte) {
 	r.mu.Lock()
 	r.closed = true
-	if r.stream && (message == nil || !r.json) {
-		r.startLocked() // there is no other way to say nothing, or the client accepts no other
+	// A stream says nothing by ending, and is what a client wants that accepts no other; but its status
+	// is 200, so an answer with another one is plain.
+	if r.stream && (message == nil || !r.json && status < http.StatusBadRequest) {
+		r.startLocked()
 	}
 	queue, pump := r.queue, r.pump
 	r.mu.Unlock()

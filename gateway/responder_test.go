@@ -111,3 +111,15 @@ func TestStdioNotifierAfterTheAnswer(t *testing.T) {
 		t.Errorf("%s", <-c.out)
 	}
 }
+
+// TestResponderStatus: a client that accepts nothing but a stream gets one, unless the answer has a
+// status of its own, which a stream cannot carry.
+func TestResponderStatus(t *testing.T) {
+	for status, want := range map[int]string{200: "text/event-stream", 400: "application/json", 403: "application/json"} {
+		w := httptest.NewRecorder()
+		newResponder(w, acceptable{stream: true}).finish(status, []byte(`{"jsonrpc":"2.0","id":1,"error":{}}`))
+		if got := w.Header().Get("Content-Type"); w.Code != status || got != want {
+			t.Errorf("%d comes as %d %s, want %s", status, w.Code, got, want)
+		}
+	}
+}
