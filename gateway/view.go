@@ -13,30 +13,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/authz"
-	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/wire"
-	"github.com/headgate/headgate/naming"
 	"github.com/headgate/headgate/upstream"
 )
-
-// scope is the part of the catalogue that some teams together have a share in, under the names of one
-// endpoint. It says what there is; what of it a caller may use is a view's.
-type scope struct {
-	naming naming.Rules
-	tools  []*tool // bytewise by name
-	byName map[string]int
-	items  []authz.Item // by index in tools
-}
-
-// tool is one exposed tool and its owner.
-type tool struct {
-	name       string
-	owner      *upstream.Upstream
-	definition *upstream.Tool
-	exposed    jsontext.Value // the definition under the exposed name
-	legacy     jsontext.Value // the same as clients of the handshake era can read it
-	repeatable bool           // safe to send again (failure table, "safe to repeat")
-}
 
 // view is what one set of callers sees of a scope. Everything that a caller gets to see or to use is
 // looked up here, and nowhere else. It is immutable.
@@ -104,50 +83,6 @@ type once[T any] struct {
 func (o *once[T]) get(f func() T) T {
 	o.do.Do(func() { o.value = f() })
 	return o.value
-}
-
-// endpoint is one of the paths that clients connect to: the union of a caller's teams (""), or one
-// team.
-type endpoint string
-
-// guest is a caller at an endpoint, with what it sees there at one moment.
-type guest struct {
-	caller authz.Caller
-	at     endpoint
-	s      *snapshot
-	v      *view
-}
-
-// admit shows a caller what it sees at an endpoint now; false when there is no such endpoint for it.
-func (g *Gateway) admit(c authz.Caller, at endpoint) (guest, bool) {
-	s := g.snapshot.Load()
-	v := s.viewFor(c, at)
-	return guest{c, at, s, v}, v != nil
-}
-
-// watcher hears of changes of one caller's own list.
-type watcher struct {
-	guest
-	signal chan struct{}
-	close  func()
-}
-
-// watch begins with the list as it is now.
-func (g *Gateway) watch(at guest) *watcher {
-	w := &watcher{guest: at}
-	w.signal, w.close = g.subs.subscribe()
-	return w
-}
-
-// changed reports, after a signal, whether the caller's list is another than before.
-func (w *watcher) changed(g *Gateway) bool {
-	now, ok := g.admit(w.caller, w.at)
-	if !ok {
-		now.v = nil // its team is gone: nothing is left to see
-	}
-	same := now.v.same(w.v)
-	w.guest = now
-	return !same
 }
 
 // viewFor returns what a caller sees at an endpoint. It returns nil when the endpoint is a team's that
@@ -332,128 +267,4 @@ func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Val
 		b = fmt.Appendf(b, `,"ttlMs":%d,"cacheScope":%q`, v.ttl.Milliseconds(), v.cacheScope)
 	}
 	return append(b, '}')
-}
-
-// scopeOf returns the scope of some teams at an endpoint.
-func (s *snapshot) scopeOf(teams []string, at endpoint) *scope {
-	key := fmt.Sprintf("%q%q", at, teams)
-	s.views.mu.Lock()
-	o := s.views.scopes[key]
-	if o == nil {
-		if len(s.views.scopes) >= maxRights {
-			clear(s.views.scopes)
-		}
-		o = new(once[*scope])
-		s.views.scopes[key] = o
-	}
-	s.views.mu.Unlock()
-	return o.get(func() *scope {
-		rules := s.naming
-		if team := s.cfg.Teams[string(at)]; team != nil {
-			if team.Naming.Separator != "" {
-				rules.Separator = team.Naming.Separator
-			}
-			if team.Naming.MaxNameLength != 0 {
-				rules.MaxLength = team.Naming.MaxNameLength
-			}
-		}
-		sc, _ := s.makeScope(rules, func(p *part) bool {
-			return slices.ContainsFunc(teams, func(name string) bool { return p.visibleTo(s.cfg.Teams[name]) })
-		})
-		return sc
-	})
-}
-
-// visibleTo reports whether a team has a share in a part.
-func (p *part) visibleTo(t *configs.Team) bool {
-	if t == nil {
-		return false
-	}
-	if p.team != "" {
-		return p.team == t.Name
-	}
-	return slices.Contains(t.Upstreams, p.entry.ID)
-}
-
-// makeScope names the tools of the parts that are in it.
-func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, []upstream.Finding) {
-	sc := &scope{naming: rules, byName: make(map[string]int)}
-	type origin struct {
-		part *part
-		tool *upstream.Tool
-	}
-	var (
-		items    []naming.Item
-		origins  []origin
-		findings []upstream.Finding
-	)
-	for i := range s.parts {
-		p := &s.parts[i]
-		if !in(p) {
-			continue
-		}
-		for n := range p.catalogue.Tools {
-			t := &p.catalogue.Tools[n]
-			items = append(items, naming.Item{Server: p.entry.ID, Prefix: p.entry.Prefix, Name: t.Name})
-			origins = append(origins, origin{p, t})
-		}
-	}
-	table := rules.Build(items)
-	for i, e := range table.Entries {
-		o := origins[e.Index]
-		t := s.tools.get(o.part, o.tool, e.Exposed)
-		sc.byName[e.Exposed] = i
-		sc.tools = append(sc.tools, t)
-		sc.items = append(sc.items, authz.Item{
-			Kind: authz.KindTool, Name: e.Exposed, Server: o.part.entry.ID, Original: o.tool.Name, Team: o.part.team,
-			Annotations: authz.Annotations{ReadOnly: o.tool.ReadOnly, Idempotent: o.tool.Idempotent,
-				Destructive: o.tool.Destructive, OpenWorld: o.tool.OpenWorld},
-		})
-		if len(t.legacy) != len(t.exposed) {
-			findings = append(findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "output_schema_type",
-				Text: "clients of revisions up to 2025-11-25 are not shown outputSchema: they refuse a whole list for one that is not of type object"})
-		}
-		if e.Changed {
-			findings = append(findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "name",
-				Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)})
-		}
-	}
-	for _, w := range table.Withheld {
-		findings = append(findings, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
-			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
-	}
-	return sc, findings
-}
-
-// tools holds every exposed tool of a snapshot once, however many scopes it is in.
-type tools struct {
-	mu  sync.Mutex // guards all
-	all map[toolKey]*tool
-}
-
-type toolKey struct {
-	definition *upstream.Tool
-	name       string
-}
-
-func (ts *tools) get(p *part, def *upstream.Tool, name string) *tool {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	key := toolKey{def, name}
-	t := ts.all[key]
-	if t == nil {
-		t = &tool{
-			name:       name,
-			owner:      p.up,
-			definition: def,
-			exposed:    renamed(def.Definition, name),
-			repeatable: def.ReadOnly || def.Idempotent || p.entry.RepeatableTool(def.Name),
-		}
-		t.legacy = t.exposed
-		if cut, ok := withoutOpenOutput(t.exposed); ok {
-			t.legacy = cut
-		}
-		ts.all[key] = t
-	}
-	return t
 }
