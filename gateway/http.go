@@ -247,7 +247,7 @@ func checkHeader(h http.Header, name, want string, encoded bool) string {
 // reply sends an answer with the status that the era demands.
 func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) {
 	if a.silent {
-		out.finish(0, nil)
+		out.finish(0)
 		return
 	}
 	if a.stepUp != nil {
@@ -258,7 +258,12 @@ func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) 
 	if era == upstream.Modern && a.status != 0 || a.status == http.StatusInternalServerError || a.stepUp != nil {
 		status = a.status
 	}
-	out.finish(status, a.message(id))
+	if a.err != nil {
+		out.finish(status, a.message(id))
+		return
+	}
+	parts := wire.ResultParts(id, a.result)
+	out.finish(status, parts[:]...)
 }
 
 // message is the answer as a JSON-RPC response.

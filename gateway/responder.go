@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strconv"
@@ -119,6 +120,13 @@ const writePiece = 256 << 10
 // write sends a part of an answer and flushes it. The server takes the deadline of the last write off
 // a connection that serves more requests.
 func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
+	if err := writePieces(w, rc, b); err != nil {
+		return err
+	}
+	return rc.Flush()
+}
+
+func writePieces(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	for piece := range slices.Chunk(b, writePiece) {
 		// Recorders in tests know no deadlines; real connections do.
 		_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
@@ -126,11 +134,12 @@ func write(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 			return err
 		}
 	}
-	return rc.Flush()
+	return nil
 }
 
-// finish sends the answer, a whole JSON-RPC message. A nil message ends the exchange without one.
-func (r *responder) finish(status int, message []byte) {
+// finish sends the answer: a whole JSON-RPC message, in parts that follow one another. Without any, the
+// exchange ends without an answer.
+func (r *responder) finish(status int, message ...[]byte) {
 	r.mu.Lock()
 	r.closed = true
 	// A stream says nothing by ending, and is what a client wants that accepts no other; but its status
@@ -145,20 +154,30 @@ func (r *responder) finish(status int, message []byte) {
 			r.w.WriteHeader(http.StatusAccepted)
 			return
 		}
-		writeJSON(r.w, status, message)
+		writeJSON(r.w, status, message...)
 		return
 	}
 	close(queue)
 	<-pump
 	if message != nil {
-		_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", message))
+		_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", bytes.Join(message, nil)))
 	}
 }
 
-func writeJSON(w http.ResponseWriter, status int, message []byte) {
+func writeJSON(w http.ResponseWriter, status int, message ...[]byte) {
+	size := 0
+	for _, part := range message {
+		size += len(part)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(message)))
+	h.Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(status)
-	_ = write(w, http.NewResponseController(w), message)
+	rc := http.NewResponseController(w)
+	for _, part := range message {
+		if writePieces(w, rc, part) != nil {
+			return
+		}
+	}
+	_ = rc.Flush()
 }

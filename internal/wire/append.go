@@ -38,6 +38,15 @@ func AppendResult(dst []byte, id ID, result jsontext.Value) []byte {
 	return append(append(dst, result...), '}')
 }
 
+// ResultParts is AppendResult in three parts that follow one another, the middle one being result itself: a large
+// result need not be copied to be sent. An empty result is {}.
+func ResultParts(id ID, result jsontext.Value) [3][]byte {
+	if len(result) == 0 {
+		result = jsontext.Value("{}")
+	}
+	return [3][]byte{append(appendID(make([]byte, 0, len(id)+40), id), `,"result":`...), result, []byte("}")}
+}
+
 // AppendError writes an error response to dst, with id and error object verbatim. With an id of ""
 // there is no id member: the error is of a message whose id could not be read (2026-07-28, basic, "Error Responses").
 func AppendError(dst []byte, id ID, errObj jsontext.Value) []byte {

@@ -1,12 +1,15 @@
 package wire_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/wire"
 )
+
+func joined(parts [3][]byte) []byte { return bytes.Join(parts[:], nil) }
 
 func TestAppendMessages(t *testing.T) {
 	params := jsontext.Value(`{ "b":1, "a":1.0 }`)
@@ -21,6 +24,8 @@ func TestAppendMessages(t *testing.T) {
 		{"notification without params", wire.AppendNotification(nil, "n", nil), `{"jsonrpc":"2.0","method":"n"}`},
 		{"result", wire.AppendResult(nil, `"x\u0061"`, params), `{"jsonrpc":"2.0","id":"x\u0061","result":{ "b":1, "a":1.0 }}`},
 		{"empty result", wire.AppendResult(nil, "1.0", nil), `{"jsonrpc":"2.0","id":1.0,"result":{}}`},
+		{"result in parts", joined(wire.ResultParts(`"x"`, params)), `{"jsonrpc":"2.0","id":"x","result":{ "b":1, "a":1.0 }}`},
+		{"empty result in parts", joined(wire.ResultParts("7", nil)), `{"jsonrpc":"2.0","id":7,"result":{}}`},
 		{"error", wire.AppendError(nil, "1", jsontext.Value(`{"code":1,"message":""}`)), `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`},
 		{"error without id", wire.AppendError(nil, "", jsontext.Value(`{"code":1,"message":""}`)), `{"jsonrpc":"2.0","error":{"code":1,"message":""}}`},
 		{"behind other bytes", wire.AppendNotification([]byte("x"), "n", nil), `x{"jsonrpc":"2.0","method":"n"}`},
