@@ -146,7 +146,7 @@ func TestBareNamesThatCollide(t *testing.T) {
 }
 
 // toolNames are the names in the result of a list.
-func toolNames(t *testing.T, result string) []string {
+func toolNames(t testing.TB, result string) []string {
 	t.Helper()
 	var names []string
 	for rest := result; ; {
