@@ -154,6 +154,7 @@ func TestListChangedIsForThoseConcerned(t *testing.T) {
 	}
 	b.SetTools(mcptest.Builtin("one", "three"))
 	b.NotifyToolsChanged()
+	g.await("both changes", func(s *snapshot) bool { return s.count() == 4 })
 	for _, s := range []*stream{bobGet, bobListen} {
 		if got := s.next(); !strings.Contains(got, "list_changed") {
 			t.Errorf("Bob hears %q", got)
