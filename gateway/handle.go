@@ -45,8 +45,11 @@ func (g *Gateway) contain(method string, f func() answer) (a answer) {
 
 // handle answers one request.
 func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
-	if !x.s.settled && (x.method == "tools/list" || x.method == "tools/call") {
-		g.awaitStart(ctx, x)
+	switch x.method {
+	case "tools/list", "tools/call":
+		g.awaitStart(ctx, x, startGrace)
+	case "server/discover":
+		g.awaitStart(ctx, x, handshakeGrace)
 	}
 	switch x.method {
 	case "tools/call":
@@ -68,13 +71,19 @@ func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 // startGrace is how long after the start a list or a call waits for upstreams that are being connected
 // for the first time. Many hosts list once, right after they have started Headgate, and keep what they
 // got; what is slower than this reaches those that listen through list_changed.
-const startGrace = 3 * time.Second
+//
+// A handshake waits less: it tells instructions and capabilities, which come from upstreams too, but
+// a host takes one that is slow for a server that does not start.
+const (
+	startGrace     = 3 * time.Second
+	handshakeGrace = 500 * time.Millisecond
+)
 
 // awaitStart waits until every upstream has had its first attempt, or the grace is over, and shows x
 // what there is then.
-func (g *Gateway) awaitStart(ctx context.Context, x *exchange) {
-	left := startGrace - time.Since(g.started)
-	if left <= 0 {
+func (g *Gateway) awaitStart(ctx context.Context, x *exchange, grace time.Duration) {
+	left := grace - time.Since(g.started)
+	if x.s.settled || left <= 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)

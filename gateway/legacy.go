@@ -65,6 +65,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 	a := g.contain(p.m.Method, func() answer {
 		a, ok := x.read(p.m)
 		if ok {
+			g.awaitStart(p.r.Context(), x, handshakeGrace)
 			a, opened = g.initialize(x.v, x.params)
 		}
 		return a

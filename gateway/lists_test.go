@@ -324,3 +324,25 @@ func TestDeadUpstreams(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstList: a client that lists as soon as it can gets what upstreams that start at once offer,
+// their instructions in the handshake included; one that hangs holds it up for the grace at most, and
+// the list says that more is to come.
+func TestFirstList(t *testing.T) {
+	s := &mcptest.Server{Instructions: "How X works", Tools: mcptest.Builtin("echo")}
+	up := map[string]string{"x": entry(s.StartHTTP(t))}
+	g := launchUnsettled(t, parseConfig(t, up), Options{})
+	if r := g.post(initializeBody); !strings.Contains(r.body, "How X works") {
+		t.Errorf("the handshake: %s", r.body)
+	}
+	if got := fmt.Sprint(toolNames(t, at(t, g.modern("1", "tools/list", "").body, "result"))); got != "[x_echo]" {
+		t.Errorf("the first list is %s", got)
+	}
+	hangs := &mcptest.Server{OnRequest: func(c *mcptest.Call) bool { <-c.Ctx.Done(); return true }}
+	up["y"] = entry(hangs.StartHTTP(t))
+	g = launchUnsettled(t, parseConfig(t, up), Options{})
+	r := g.modern("1", "tools/list", "").body
+	if got := fmt.Sprint(toolNames(t, at(t, r, "result"))); got != "[x_echo]" || at(t, r, "result", "ttlMs") != "0" {
+		t.Errorf("beside a server that hangs the first list is %s", r)
+	}
+}

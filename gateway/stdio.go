@@ -232,6 +232,7 @@ func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 		x := &exchange{guest: c.now(), era: upstream.Legacy}
 		a, ok := x.read(m)
 		if ok {
+			c.g.awaitStart(ctx, x, handshakeGrace)
 			a, accepted = c.g.initialize(x.v, x.params)
 		}
 		return a
