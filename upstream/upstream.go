@@ -206,7 +206,7 @@ func (u *Upstream) Status() Status {
 	u.mu.Lock()
 	s := Status{ID: u.cfg.ID, State: u.state, Since: u.since, Tries: u.attempts}
 	if u.lastErr != nil {
-		s.Error = u.redact.Replace(u.lastErr.Error())
+		s.Error = u.redact.Replace(unprefixed(u.lastErr))
 	}
 	if u.link != nil {
 		s.Era, s.Version = u.link.peer.era.String(), u.link.peer.version
@@ -339,7 +339,15 @@ func (u *Upstream) report(err error) {
 	if first {
 		level = slog.LevelWarn // say it once, not at every attempt
 	}
-	u.log.Log(context.Background(), level, "the server is not available", "error", u.redact.Replace(err.Error()))
+	u.log.Log(context.Background(), level, "the server is not available", "error", u.redact.Replace(unprefixed(err)))
+}
+
+// unprefixed words an error for a place that names the upstream already.
+func unprefixed(err error) string {
+	if f := failure.As(err); f != nil && f.Cause != nil {
+		return string(f.Reason) + ": " + f.Cause.Error()
+	}
+	return err.Error()
 }
 
 // lostError says that a link that was up ended.
