@@ -180,12 +180,12 @@ func audiences(cfg *configs.Config) []string {
 	return out
 }
 
-// path is the path of an endpoint.
+// path is the path of an endpoint, as it stands in a URL: the name is whatever a client asked for.
 func (at endpoint) path() string {
 	if at == "" {
 		return "/mcp"
 	}
-	return "/teams/" + string(at) + "/mcp"
+	return "/teams/" + url.PathEscape(string(at)) + "/mcp"
 }
 
 // resource is the canonical URI of an endpoint (RFC 8707): what a token must be meant for.
@@ -198,7 +198,7 @@ func metadataURL(cfg *configs.Config, r *http.Request, at endpoint) string {
 	if err != nil {
 		return ""
 	}
-	return u.Scheme + "://" + u.Host + metadataPath + u.Path + at.path()
+	return u.Scheme + "://" + u.Host + metadataPath + u.EscapedPath() + at.path()
 }
 
 // noSuchPath answers for everything that is no endpoint of the caller's.

@@ -125,14 +125,13 @@ func (g *Gateway) Explain(caller authz.Caller, team string) (list []Explained, o
 		return nil, false
 	}
 	sc := at.v.scope
-	decide := func(*authz.Item) authz.Decision {
-		return authz.Decision{Allowed: true, Why: "no teams are configured, so everybody may use everything"}
-	}
+	tell := func(i int, d authz.Decision) { list = append(list, Explained{sc.tools[i].info(), d}) }
 	if at.s.policy != nil {
-		decide = at.s.policy.Share(caller, at.v.teams).Decide
+		sc.decide(at.s.policy.Share(caller, at.v.teams), tell)
+		return list, true
 	}
-	for i, t := range sc.tools {
-		list = append(list, Explained{t.info(), decide(&sc.items[i])})
+	for i := range sc.tools {
+		tell(i, authz.Decision{Allowed: true, Why: "no teams are configured, so everybody may use everything"})
 	}
 	return list, true
 }

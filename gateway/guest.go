@@ -28,10 +28,17 @@ type watcher struct {
 	close  func()
 }
 
-// watch begins with the list as it is now.
+// watch begins with the list as a request found it. What has changed since was told before there was
+// anybody to hear it, so it is looked for at once.
 func (g *Gateway) watch(at guest) *watcher {
 	w := &watcher{guest: at}
 	w.signal, w.close = g.subs.subscribe()
+	if g.snapshot.Load() != at.s {
+		select {
+		case w.signal <- struct{}{}:
+		default: // told of a newer change already
+		}
+	}
 	return w
 }
 

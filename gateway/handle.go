@@ -134,7 +134,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 			return headerMismatch(text)
 		}
 	}
-	release, over := g.limiter.Acquire(t.teams, x.caller, t.name)
+	release, over := g.limiter.Acquire(t.teams, x.caller, t.ruled)
 	if over != nil {
 		return failCall(overLimit(over, t.owner.ID()), t.tool, x.era)
 	}

@@ -140,14 +140,19 @@ func (s *snapshot) ownerless() *snapshot {
 	return broken
 }
 
-// disturb changes the list that everybody sees, and tells of it.
+// disturb changes the list that everybody sees, and tells of it: the names get another separator. A
+// snapshot that is rebuilt for another reason does not undo it.
 func (g *gate) disturb() {
-	if s := g.snapshot.Load(); s.tool("broken") == nil {
-		g.snapshot.Store(s.ownerless())
-		g.subs.tell()
-		return
+	g.t.Helper()
+	cfg := *g.config()
+	if cfg.Naming.Separator == "_" {
+		cfg.Naming.Separator = "__"
+	} else {
+		cfg.Naming.Separator = "_"
 	}
-	g.rebuild()
+	if err := g.Apply(&cfg); err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 // tools are those that the anonymous caller is shown.

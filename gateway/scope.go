@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,17 +16,19 @@ import (
 )
 
 // scope is the part of the catalogue that some teams together have a share in, under the names of one
-// endpoint. It says what there is; what of it a caller may use is a view's.
+// endpoint. It says what there is; what of it a caller may use is a view's. Where several teams have a
+// tool of the same name, all of them are in it.
 type scope struct {
 	naming naming.Rules
-	tools  []*tool // bytewise by name
-	byName map[string]int
-	items  []authz.Item // by index in tools
+	tools  []*tool        // bytewise by name
+	byName map[string]int // the first of the name
+	items  []authz.Item   // by index in tools
 }
 
 // tool is one exposed tool and its owner.
 type tool struct {
 	name       string
+	ruled      string // its name at /mcp, which rules and limits mean at every endpoint
 	owner      *upstream.Upstream
 	definition *upstream.Tool
 	exposed    jsontext.Value // the definition under the exposed name
@@ -46,6 +50,9 @@ func (s *snapshot) scopeOf(teams []string, at endpoint) *scope {
 	}
 	s.views.mu.Unlock()
 	return o.get(func() *scope {
+		if len(teams) > 1 {
+			return s.union(teams)
+		}
 		rules := s.naming
 		if team := s.cfg.Teams[string(at)]; team != nil {
 			if team.Naming.Separator != "" {
@@ -60,6 +67,57 @@ func (s *snapshot) scopeOf(teams []string, at endpoint) *scope {
 		})
 		return sc
 	})
+}
+
+// union puts together what each of several teams has. Names that one team has twice are settled before,
+// for everybody; those that two teams have are settled by decide, since what a team keeps from its
+// members must not take a name from another's.
+func (s *snapshot) union(teams []string) *scope {
+	type entry struct {
+		tool *tool
+		item authz.Item
+	}
+	var all []entry
+	seen := make(map[*tool]bool)
+	for _, name := range teams {
+		sc := s.scopeOf([]string{name}, "")
+		for i, t := range sc.tools {
+			if !seen[t] {
+				seen[t] = true
+				all = append(all, entry{t, sc.items[i]})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int {
+		return cmp.Or(strings.Compare(a.tool.name, b.tool.name), strings.Compare(a.item.Server, b.item.Server),
+			strings.Compare(a.item.Original, b.item.Original), strings.Compare(a.item.Team, b.item.Team))
+	})
+	u := &scope{naming: s.naming, byName: make(map[string]int, len(all))}
+	for i, e := range all {
+		if _, taken := u.byName[e.tool.name]; !taken {
+			u.byName[e.tool.name] = i
+		}
+		u.tools = append(u.tools, e.tool)
+		u.items = append(u.items, e.item)
+	}
+	return u
+}
+
+// decide tells, in order, what a share makes of every tool. Of several with one name the first that is
+// allowed has it.
+func (sc *scope) decide(share *authz.Share, tell func(i int, d authz.Decision)) {
+	holder := -1
+	for i := range sc.items {
+		d := share.Decide(&sc.items[i])
+		if d.Allowed {
+			if holder >= 0 && sc.tools[holder].name == sc.tools[i].name {
+				d = authz.Decision{Why: "another team's server has the name already: " + d.Why}
+			} else {
+				holder = i
+			}
+		}
+		tell(i, d)
+	}
 }
 
 // visibleTo reports whether a team has a share in a part.
@@ -99,11 +157,12 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 	table := rules.Build(items)
 	for i, e := range table.Entries {
 		o := origins[e.Index]
-		t := s.tools.get(o.part, o.tool, e.Exposed)
+		ruled, _ := s.naming.Exposed(e.Server, e.Prefix, e.Name)
+		t := s.tools.get(o.part, o.tool, e.Exposed, ruled)
 		sc.byName[e.Exposed] = i
 		sc.tools = append(sc.tools, t)
 		sc.items = append(sc.items, authz.Item{
-			Kind: authz.KindTool, Name: e.Exposed, Server: o.part.entry.ID, Original: o.tool.Name, Team: o.part.team,
+			Kind: authz.KindTool, Name: ruled, Server: o.part.entry.ID, Original: o.tool.Name, Team: o.part.team,
 			Annotations: authz.Annotations{ReadOnly: o.tool.ReadOnly, Idempotent: o.tool.Idempotent,
 				Destructive: o.tool.Destructive, OpenWorld: o.tool.OpenWorld},
 		})
@@ -134,7 +193,7 @@ type toolKey struct {
 	name       string
 }
 
-func (ts *tools) get(p *part, def *upstream.Tool, name string) *tool {
+func (ts *tools) get(p *part, def *upstream.Tool, name, ruled string) *tool {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	key := toolKey{def, name}
@@ -142,6 +201,7 @@ func (ts *tools) get(p *part, def *upstream.Tool, name string) *tool {
 	if t == nil {
 		t = &tool{
 			name:       name,
+			ruled:      ruled,
 			owner:      p.up,
 			definition: def,
 			exposed:    renamed(def.Definition, name),

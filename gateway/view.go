@@ -43,7 +43,11 @@ type usable struct {
 // find looks an exposed name up. A name that the view hides is as unknown as one that does not exist.
 func (v *view) find(name string) (t usable, ok bool) {
 	i, ok := v.scope.byName[name]
-	if !ok || v.allowed != nil && !v.allowed[i] {
+	for ok && v.allowed != nil && !v.allowed[i] {
+		i++
+		ok = i < len(v.scope.tools) && v.scope.tools[i].name == name
+	}
+	if !ok {
 		return usable{}, false
 	}
 	t = usable{tool: v.scope.tools[i], scopes: v.stepUp[i], teams: v.teams}
@@ -128,8 +132,7 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 	sc := s.scopeOf(teams, at)
 	share := s.policy.Share(c, teams)
 	v := &view{scope: sc, teams: teams, allowed: make([]bool, len(sc.tools)), stepUp: map[int][]string{}, by: map[int][]string{}}
-	for i := range sc.items {
-		d := share.Decide(&sc.items[i])
+	sc.decide(share, func(i int, d authz.Decision) {
 		v.allowed[i] = d.Allowed
 		if d.Allowed && d.Scopes != nil {
 			v.stepUp[i] = d.Scopes
@@ -139,7 +142,7 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 				v.by[i] = by
 			}
 		}
-	}
+	})
 	key := v.digest(string(at), teams)
 	s.views.mu.Lock()
 	known := s.views.byBits[key]
