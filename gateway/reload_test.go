@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -13,19 +14,25 @@ import (
 	"github.com/headgate/headgate/upstream"
 )
 
-// tellings counts the list_changed notifications on a stream: as many as are wanted are waited for, and
-// one that the test causes itself shows whether there were more.
-func (s *stream) tellings(g *gate, want int) int {
+// tellings counts the list_changed notifications on the stream of a session, and ends the session: as
+// many as are wanted are waited for, and one more that the test causes itself and undoes afterwards; what
+// else there was comes before the end.
+func (s *stream) tellings(g *gate, session string, want int) int {
 	s.t.Helper()
-	n := 0
-	for ; n < want; n++ {
-		if s.next() != listChanged {
-			return n
-		}
+	for range want {
+		s.next()
 	}
 	g.disturb()
 	s.next()
-	return n + len(s.events)
+	if r := g.do(g.request(http.MethodDelete, "", session)); r.status != http.StatusNoContent {
+		s.t.Errorf("DELETE: %d %s", r.status, r.body)
+	}
+	n := want
+	for s.next() != "" {
+		n++
+	}
+	g.disturb()
+	return n
 }
 
 func TestReload(t *testing.T) {
@@ -33,7 +40,6 @@ func TestReload(t *testing.T) {
 	b := &mcptest.Server{Era: mcptest.Legacy, Tools: mcptest.Builtin("echo")}
 	aHTTP, bHTTP := a.StartHTTP(t), b.StartHTTP(t)
 	g := launch(t, parseConfig(t, map[string]string{"a": entry(aHTTP)}), Options{})
-	stream := g.get(g.open())
 	list := func() string { return fmt.Sprint(toolNames(t, g.modern("1", "tools/list", "").body)) }
 	call := func(tool string) string {
 		return at(t, g.callModern("1", tool, `{"q":1}`).body, "result", "structuredContent")
@@ -60,6 +66,8 @@ func TestReload(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
 			before := list()
+			session := g.open()
+			stream := g.get(session)
 			g.Apply(parseConfig(t, tt.entries))
 			if tt.wait != "" {
 				g.awaitTool(tt.wait, true)
@@ -77,7 +85,7 @@ func TestReload(t *testing.T) {
 			if before == tt.list {
 				want = 0
 			}
-			if got := stream.tellings(g, want); got != want {
+			if got := stream.tellings(g, session, want); got != want {
 				t.Errorf("%d list_changed, want %d", got, want)
 			}
 		})

@@ -157,7 +157,10 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 	table := rules.Build(items)
 	for i, e := range table.Entries {
 		o := origins[e.Index]
-		ruled, _ := s.naming.Exposed(e.Server, e.Prefix, e.Name)
+		ruled := e.Exposed
+		if rules != s.naming {
+			ruled, _ = s.naming.Exposed(e.Server, e.Prefix, e.Name)
+		}
 		t := s.tools.get(o.part, o.tool, e.Exposed, ruled)
 		sc.byName[e.Exposed] = i
 		sc.tools = append(sc.tools, t)

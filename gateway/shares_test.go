@@ -139,3 +139,42 @@ func TestUnseenServers(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesChangeIsForThoseConcerned: a reload that changes what one team may use is told to its members
+// alone, and of them only to those who did not have the same by another team's rules already.
+func TestRulesChangeIsForThoseConcerned(t *testing.T) {
+	s := &mcptest.Server{Tools: mcptest.Builtin("one", "two")}
+	up := map[string]string{"x": entry(s.StartHTTP(t))}
+	config := func(tools string) []string {
+		return []string{keys(keyEntry("alice", "ta"), keyEntry("bob", "tb"), keyEntry("duo", "ta", "tb")),
+			`"teams":{"ta":{"upstreams":["x"],"rules":[{"allow":["` + tools + `"]}]},"tb":{"upstreams":["x"],"rules":[{"allow":["*"]}]}}`}
+	}
+	g := launch(t, parseConfig(t, up, config("x_one")...), Options{})
+	callers := []string{"alice", "bob", "duo"} // duo has had both tools by tb all along
+	gets, listens := map[string]*stream{}, map[string]*stream{}
+	for _, who := range callers {
+		gets[who] = g.openStream(g.request(http.MethodGet, "", g.openAs(who), "Accept: text/event-stream", bearer(who)))
+		listens[who] = g.openStream(g.request(http.MethodPost, modernBody("1", "subscriptions/listen", `"notifications":{"toolsListChanged":true}`),
+			modernHeaders("subscriptions/listen", bearer(who))...))
+		if ack := listens[who].next(); !strings.Contains(ack, "acknowledged") {
+			t.Fatalf("%s: %s", who, ack)
+		}
+	}
+	if err := g.Apply(parseConfig(t, up, config("*")...)); err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]string{"GET": gets["alice"].next(), "listen": listens["alice"].next()} {
+		if !strings.Contains(got, "list_changed") {
+			t.Errorf("on %s Alice hears %q", what, got)
+		}
+	}
+	g.Drain()
+	for _, who := range callers {
+		if got := gets[who].next(); got != "" {
+			t.Errorf("%s heard %s on the GET stream", who, got)
+		}
+		if got := listens[who].next(); !strings.Contains(got, `"resultType":"complete"`) {
+			t.Errorf("%s heard %s on the subscription", who, got)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,7 +14,8 @@ import (
 )
 
 // BenchmarkViews: 10,000 tools, 1,000 callers in 20 teams, 20 distinct views. "first" is the first list
-// of all 20 views after a new snapshot; "later" is one list of one caller, whose view is there.
+// of all 20 views after a new snapshot; "later" is one list of one caller, whose view is there; "served" is
+// the whole of a caller's request for one, its key looked for among all 1,000, up to the write.
 func BenchmarkViews(b *testing.B) {
 	const tools, teams, callers = 10_000, 20, 1000
 	var defs []mcptest.Tool
@@ -25,7 +28,11 @@ func BenchmarkViews(b *testing.B) {
 	for n := range teams {
 		rules = append(rules, fmt.Sprintf(`"t%d":{"upstreams":["x"],"rules":[{"allow":["x_tool_*"],"when":"tool.name != 'x_none'"},{"deny":["x_tool_%d_*"]}]}`, n, n))
 	}
-	g := launch(b, parseConfig(b, map[string]string{"x": entry(s.StartHTTP(b))}, keys(keyEntry("ann", "t0")), `"teams":{`+strings.Join(rules, ",")+`}`), Options{})
+	var entries []string
+	for n := range callers {
+		entries = append(entries, keyEntry(fmt.Sprint("c", n), fmt.Sprint("t", n%teams)))
+	}
+	g := launch(b, parseConfig(b, map[string]string{"x": entry(s.StartHTTP(b))}, keys(entries...), `"teams":{`+strings.Join(rules, ",")+`}`), Options{})
 	var all []authz.Caller
 	for n := range callers {
 		all = append(all, authz.NewCaller(fmt.Sprint("c", n), []string{fmt.Sprint("t", n%teams)}, nil))
@@ -57,4 +64,38 @@ func BenchmarkViews(b *testing.B) {
 			n++
 		}
 	})
+	b.Run("served", func(b *testing.B) {
+		b.ReportAllocs()
+		body := modernBody("1", "tools/list", "")
+		handler := g.Handler()
+		n := 0
+		for b.Loop() {
+			r := httptest.NewRequest(http.MethodPost, g.url, strings.NewReader(body))
+			for _, h := range modernHeaders("tools/list", bearer(fmt.Sprint("c", n%callers)), "Content-Type: application/json") {
+				name, value, _ := strings.Cut(h, ": ")
+				r.Header.Set(name, value)
+			}
+			w := &counter{header: http.Header{}}
+			handler.ServeHTTP(w, r)
+			if w.n < 1<<20 {
+				b.Fatalf("%d bytes were written", w.n)
+			}
+			n++
+		}
+	})
+}
+
+// counter is an answer of which only the size is kept.
+type counter struct {
+	header http.Header
+	n      int
+}
+
+func (c *counter) Header() http.Header { return c.header }
+
+func (c *counter) WriteHeader(int) {}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += len(p)
+	return len(p), nil
 }
