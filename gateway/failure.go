@@ -26,6 +26,7 @@ type answer struct {
 	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
 	// status 403 in both eras.
 	stepUp []string
+	failed *failure.Failure // what Headgate answers for in its own name; nil for everything else
 }
 
 // This file is the failure table: the only place where Headgate makes an error of its own. A program
@@ -99,7 +100,9 @@ func incident() (id string, a answer) {
 	id = rand.Text()[:12]
 	f := &failure.Failure{Reason: failure.Internal, Outcome: failure.Unknown}
 	data := jsontext.Value(`{"headgate":` + string(marker(f, false)) + `,"incident":"` + id + `"}`)
-	return id, protocolError(wire.CodeInternal, "Internal error in the gateway; incident "+id+" in its log", data, http.StatusInternalServerError)
+	a = protocolError(wire.CodeInternal, "Internal error in the gateway; incident "+id+" in its log", data, http.StatusInternalServerError)
+	a.failed = f
+	return id, a
 }
 
 // malformed is the answer to bytes that are no message; err is a *wire.Error.
@@ -134,7 +137,9 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 	mark := marker(f, retryable)
 	if f.Reason == failure.BadUpstreamAnswer {
 		text := fmt.Sprintf("The answer of server %s to tool %s is not valid MCP", f.Server, t.name)
-		return protocolError(wire.CodeInternal, text, jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
+		a := protocolError(wire.CodeInternal, text, jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
+		a.failed = f
+		return a
 	}
 	b := []byte(`{`)
 	if era == upstream.Modern {
@@ -145,7 +150,7 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 	b = append(b, `}],"isError":true,"_meta":{"dev.headgate/failure":`...)
 	b = append(b, mark...)
 	b = append(b, `}}`...)
-	return answer{result: b}
+	return answer{result: b, failed: f}
 }
 
 // retryable says whether a program may send the same call again without doing harm and with a

@@ -21,6 +21,8 @@ type exchange struct {
 	method string
 	params wire.Object // nil when there are none
 	header http.Header // nil on stdio
+	id     wire.ID
+	routed route
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
 	logLevel     string         // least level of log messages wanted; "" for none
@@ -28,6 +30,13 @@ type exchange struct {
 	// notify sends a notification that belongs to this request to the client. It does not block. nil
 	// drops them.
 	notify func(method string, params jsontext.Value)
+}
+
+// route is where a tools/call went; the zero value is one that reached no tool.
+type route struct {
+	tool     string   // exposed name
+	upstream string   // id
+	teams    []string // whose limits apply
 }
 
 // contain runs the answering of one request, and answers itself when that panics. Every transport has
@@ -94,10 +103,10 @@ func (g *Gateway) awaitStart(ctx context.Context, x *exchange, grace time.Durati
 	}
 }
 
-// routed are the members of params that Headgate itself reads or that decide what a server runs. A
+// routedParams are the members of params that Headgate itself reads or that decide what a server runs. A
 // member that differs from one of them only in case would be taken for it by servers that match
 // names loosely, and is refused.
-var routed = []string{"name", "uri", "arguments", "_meta", "cursor", "ref", "task", "inputResponses", "requestState"}
+var routedParams = []string{"name", "uri", "arguments", "_meta", "cursor", "ref", "task", "inputResponses", "requestState"}
 
 // routedMeta is the same for _meta.
 var routedMeta = []string{"progressToken", metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, metaSubscription}
@@ -126,6 +135,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if !ok {
 		return unknownTool(name)
 	}
+	x.routed = route{tool: t.name, upstream: t.owner.ID(), teams: t.teams}
 	if t.scopes != nil {
 		return insufficientScope(t.scopes)
 	}

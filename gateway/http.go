@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -173,7 +174,7 @@ func (g *Gateway) serveModern(p *post) {
 	out := p.responder()
 	x := &exchange{guest: p.guest, header: p.r.Header, notify: out.notify}
 	var sub *subscription
-	a := g.contain(p.m.Method, func() answer {
+	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := p.readModern(x)
 		if !ok {
 			return a
@@ -182,7 +183,7 @@ func (g *Gateway) serveModern(p *post) {
 			sub, a = p.subscription(x)
 			return a
 		}
-		return g.handle(p.r.Context(), x)
+		return g.handle(ctx, x)
 	})
 	if sub != nil {
 		g.listen(p, sub)

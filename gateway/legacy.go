@@ -42,7 +42,7 @@ func (g *Gateway) serveLegacy(p *post) {
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
 	x := &exchange{guest: p.guest, era: upstream.Legacy, header: p.r.Header, notify: out.notify}
-	g.reply(out, p.m.ID, upstream.Legacy, g.contain(p.m.Method, func() answer { return g.handleLegacy(ctx, s, x, p.m) }))
+	g.reply(out, p.m.ID, upstream.Legacy, g.observe(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 
 // handleLegacy answers one request of a session, whatever the transport.
@@ -62,10 +62,10 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 func (g *Gateway) openSession(p *post, out *responder) {
 	x := &exchange{guest: p.guest, era: upstream.Legacy}
 	opened := false
-	a := g.contain(p.m.Method, func() answer {
+	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := x.read(p.m)
 		if ok {
-			g.awaitStart(p.r.Context(), x, handshakeGrace)
+			g.awaitStart(ctx, x, handshakeGrace)
 			a, opened = g.initialize(x.v, x.params)
 		}
 		return a

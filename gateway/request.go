@@ -16,7 +16,7 @@ func (x *exchange) read(m wire.Message) (a answer, ok bool) {
 	if err != nil {
 		return invalidParams("params: " + err.Error()), false
 	}
-	if alias := params.Alias(routed...); alias != "" {
+	if alias := params.Alias(routedParams...); alias != "" {
 		return invalidParams("params has a member that differs from a known one only in case"), false
 	}
 	x.params = params

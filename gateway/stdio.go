@@ -228,8 +228,8 @@ func (c *stdioClient) line(ctx context.Context, line inputLine) {
 
 func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 	accepted := false
-	a := c.g.contain(m.Method, func() answer {
-		x := &exchange{guest: c.now(), era: upstream.Legacy}
+	x := &exchange{guest: c.now(), era: upstream.Legacy}
+	a := c.g.observe(ctx, x, m, func(ctx context.Context) answer {
 		a, ok := x.read(m)
 		if ok {
 			c.g.awaitStart(ctx, x, handshakeGrace)
@@ -261,7 +261,7 @@ func (c *stdioClient) shookHands() bool {
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 	n := &stdioNotifier{client: c}
 	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify}
-	a := c.g.contain(m.Method, func() answer { return c.answer(ctx, x, m) })
+	a := c.g.observe(ctx, x, m, func(ctx context.Context) answer { return c.answer(ctx, x, m) })
 	n.close()
 	if a.silent || ctx.Err() != nil {
 		return
