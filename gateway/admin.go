@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/upstream"
@@ -19,9 +20,14 @@ func (g *Gateway) Admin() http.Handler {
 	return mux
 }
 
-// Ready reports whether requests can be served, and why not. Headgate is ready once every upstream
-// has ended its first attempt to connect and, where any is configured, at least one is up; it is not
-// while it drains.
+// readyGrace is how long after the start an upstream that is still being connected, such as a cold
+// child, holds up readiness.
+const readyGrace = 15 * time.Second
+
+// Ready reports whether requests can be served, and why not. After the start Headgate is ready once
+// every upstream has ended its first attempt to connect, or 15 seconds have passed; from then on, what a
+// reload connects is no reason not to be. Where any upstream is configured, at least one has to be up.
+// Headgate is not ready while it drains.
 func (g *Gateway) Ready() (ok bool, why string) {
 	select {
 	case <-g.drained:
@@ -29,7 +35,7 @@ func (g *Gateway) Ready() (ok bool, why string) {
 	default:
 	}
 	s := g.snapshot.Load()
-	if !s.settled {
+	if !s.started && time.Since(g.started) < readyGrace {
 		return false, "upstreams are being connected"
 	}
 	for _, u := range s.upstreams {

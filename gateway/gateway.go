@@ -58,6 +58,7 @@ type Gateway struct {
 	startAccess func(*access)         // the same for what an access runs
 	retired     sync.WaitGroup        // members that still finish their calls
 	rebuilt     chan struct{}         // closed and replaced with every snapshot
+	settled     bool                  // once, every upstream had ended its first attempt to connect
 }
 
 // memberKey tells upstreams apart: teams may use one id for servers of their own.
@@ -237,7 +238,7 @@ func (g *Gateway) rebuild() {
 			delete(g.next, id)
 		}
 	}
-	settled := len(g.next) == 0
+	settled := true
 	current := entries(g.cfg)
 	parts := make([]part, 0, len(g.fleet))
 	for key, m := range g.fleet {
@@ -251,7 +252,9 @@ func (g *Gateway) rebuild() {
 		settled = settled && m.up.Settled()
 	}
 	s := build(g.cfg, g.access, parts)
-	s.settled = settled
+	g.settled = g.settled || settled
+	s.settled = g.settled && settled && len(g.next) == 0
+	s.started = g.settled
 	old := g.snapshot.Swap(s)
 	close(g.rebuilt)
 	g.rebuilt = make(chan struct{})

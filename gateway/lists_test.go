@@ -325,6 +325,49 @@ func TestDeadUpstreams(t *testing.T) {
 	})
 }
 
+// TestReloadKeepsReadiness: a gateway that serves is not taken out of service because a reload connects
+// something slow.
+func TestReloadKeepsReadiness(t *testing.T) {
+	alive := &mcptest.Server{Tools: mcptest.Builtin("echo")}
+	hangs := &mcptest.Server{OnRequest: func(c *mcptest.Call) bool { <-c.Ctx.Done(); return true }}
+	entries := map[string]string{"alive": entry(alive.StartHTTP(t)), "changed": entry(alive.StartHTTP(t))}
+	g := launch(t, parseConfig(t, entries), Options{})
+	slow := hangs.StartHTTP(t)
+	entries["new"], entries["changed"] = entry(slow), entry(slow)
+	if err := g.Apply(parseConfig(t, entries)); err != nil {
+		t.Fatal(err)
+	}
+	if ok, why := g.Ready(); !ok {
+		t.Errorf("not ready: %s", why)
+	}
+	if g.snapshot.Load().settled {
+		t.Error("the slow servers are connected already")
+	}
+}
+
+// TestListThatLacksAServer: whoever keeps a list that is short, because a server cannot be reached, keeps
+// it for a short time only.
+func TestListThatLacksAServer(t *testing.T) {
+	alive := (&mcptest.Server{TTLMs: 600_000, Tools: mcptest.Builtin("echo")}).StartHTTP(t)
+	dead := (&mcptest.Server{}).StartHTTP(t)
+	dead.Stop()
+	g := launch(t, parseConfig(t, map[string]string{"alive": entry(alive), "dead": entry(dead)},
+		keys(keyEntry("k")), `"teams":{"with":{"upstreams":["alive","dead"],"rules":[{"allow":["*"]}]},"without":{"upstreams":["alive"],"rules":[{"allow":["*"]}]}}`), Options{})
+	for team, want := range map[string]string{"with": "30000", "without": "300000"} {
+		caller := authz.NewCaller("c", []string{team}, nil)
+		v := g.snapshot.Load().viewFor(caller, "")
+		for method, a := range map[string]answer{"tools/list": {result: v.list(upstream.Modern)}, "server/discover": g.discover(v)} {
+			if got := at(t, string(a.result), "ttlMs"); got != want {
+				t.Errorf("%s %s: ttlMs %s, want %s", team, method, got, want)
+			}
+		}
+	}
+	open := launch(t, parseConfig(t, map[string]string{"alive": entry(alive), "dead": entry(dead)}), Options{})
+	if got := at(t, open.modern("1", "tools/list", "").body, "result", "ttlMs"); got != "30000" {
+		t.Errorf("without teams: ttlMs %s", got)
+	}
+}
+
 // TestFirstList: a client that lists as soon as it can gets what upstreams that start at once offer,
 // their instructions in the handshake included; one that hangs holds it up for the grace at most, and
 // the list says that more is to come.

@@ -22,6 +22,7 @@ type snapshot struct {
 	policy *authz.Policy // access.policy
 	naming naming.Rules
 	parts  []part // those that have a catalogue, by id and team
+	absent []part // the others
 	tools  tools
 	views  views
 	// everything is the one view there is without a policy; nil with one.
@@ -29,8 +30,8 @@ type snapshot struct {
 	findings   []upstream.Finding   // by server and tool
 	made       []upstream.Finding   // those that merging made; the upstreams log theirs themselves
 	upstreams  []*upstream.Upstream // all, by id and team
-	connecting bool                 // an upstream has had no first attempt yet, so its tools are still to come
 	settled    bool                 // every upstream had ended its first attempt when this was built
+	started    bool                 // the same, or it was so at some time before
 }
 
 // part is one upstream's share of the catalogue.
@@ -39,6 +40,7 @@ type part struct {
 	entry     *configs.Upstream
 	up        *upstream.Upstream
 	catalogue *upstream.Catalogue
+	coming    bool // it has no catalogue yet, and its first attempt to connect has not ended
 }
 
 // build merges the catalogues of the upstreams. It depends on nothing but its arguments: the same
@@ -60,8 +62,9 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 		if p.catalogue = p.up.Catalogue(); p.catalogue != nil {
 			s.parts = append(s.parts, p)
 			s.findings = append(s.findings, p.catalogue.Findings...)
-		} else if !p.up.Settled() {
-			s.connecting = true
+		} else {
+			p.coming = !p.up.Settled()
+			s.absent = append(s.absent, p)
 		}
 	}
 	shared, found := s.makeScope(s.naming, func(p *part) bool { return p.team == "" })

@@ -227,8 +227,13 @@ func (s *snapshot) describe(v *view) {
 	if ttl < 0 || ttl > s.cfg.Lists.TTL {
 		ttl = s.cfg.Lists.TTL
 	}
-	if s.connecting {
-		ttl = 0 // the list is about to change: no client is to keep it
+	for i := range s.absent {
+		if p := &s.absent[i]; v.awaits(s, p) {
+			ttl = min(ttl, absentTTL)
+			if p.coming {
+				ttl = 0 // the list is about to change: no client is to keep it
+			}
+		}
 	}
 	v.ttl = ttl
 	v.instructions = strings.Join(notes, "\n\n")
@@ -236,6 +241,18 @@ func (s *snapshot) describe(v *view) {
 	if logging {
 		v.capabilities = jsontext.Value(`{"logging":{},"tools":{"listChanged":true}}`)
 	}
+}
+
+// absentTTL is the longest that a client may keep a list that lacks the tools of a server which cannot be
+// reached.
+const absentTTL = 30 * time.Second
+
+// awaits reports whether a part that has no catalogue would have a share in the view.
+func (v *view) awaits(s *snapshot, p *part) bool {
+	if v.allowed == nil {
+		return p.team == ""
+	}
+	return slices.ContainsFunc(v.teams, func(name string) bool { return p.visibleTo(s.cfg.Teams[name]) })
 }
 
 // encode writes the result of tools/list.

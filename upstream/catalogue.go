@@ -17,7 +17,7 @@ import (
 // maxPages bounds the pages read of one list, and maxTools the tools taken from one server, so that
 // a cursor that never ends costs a bounded amount of time and memory.
 const (
-	maxPages = 1000
+	maxPages = 100
 	maxTools = 20_000
 	// maxBytes bounds the definitions taken from one server.
 	maxBytes = 64 << 20
@@ -95,6 +95,10 @@ func (u *Upstream) readCatalogue(ctx context.Context, l *link) (*Catalogue, erro
 }
 
 func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
+	// One limit for the whole list: a server that takes its time over every page would hold up
+	// readiness, and whoever waits for the catalogue, for as long as it likes.
+	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ListTimeout, errListTimeout)
+	defer cancel()
 	list := toolList{server: u.cfg.ID, c: c, names: make(map[string]bool)}
 	cursors := make(map[string]bool)
 	var cursor jsontext.Value
@@ -107,6 +111,10 @@ func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
 		var rpc *rpcError
 		if errors.As(err, &rpc) && rpc.code == wire.CodeMethodNotFound {
 			list.find("", "capability", "the server advertises tools but does not know tools/list")
+			return nil
+		}
+		if errors.Is(err, errListTimeout) && page > 0 {
+			list.find("", "pages", fmt.Sprintf("the tool list did not end within %v; the pages that came before are served", u.opts.ListTimeout))
 			return nil
 		}
 		if err != nil {
@@ -199,8 +207,6 @@ func (l *toolList) take(def jsontext.Value) bool {
 
 // listPage asks for one page of a list.
 func (u *Upstream) listPage(ctx context.Context, l *link, method string, cursor jsontext.Value) (wire.Object, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ListTimeout, errListTimeout)
-	defer cancel()
 	var params wire.Object
 	if cursor != nil {
 		params = wire.Object{{Name: "cursor", Raw: jsontext.Value(`"cursor"`), Value: cursor}}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -84,6 +85,27 @@ func TestListsThatNeverEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestListThatTrickles: a list whose pages each come in time, and never end, is cut at the time limit of
+// a whole list.
+func TestListThatTrickles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		page := 0
+		s := &mcptest.Server{Era: mcptest.Legacy, OnList: func(string) (string, bool) {
+			time.Sleep(time.Second)
+			page++
+			return `{"tools":[` + plain("t"+strconv.Itoa(page)) + `],"nextCursor":"` + strconv.Itoa(page) + `"}`, true
+		}}
+		began := time.Now()
+		o := piped(s)
+		o.ListTimeout = 10500 * time.Millisecond
+		r := up(t, settings(), o)
+		if n, took := len(r.Catalogue().Tools), time.Since(began); n != 10 || took > 11*time.Second || strings.Join(r.rules(), " ") != "pages" {
+			t.Errorf("%d tools after %v, rules %v", n, took, r.rules())
+		}
+	})
 }
 
 func TestOneBadToolCostsOneTool(t *testing.T) {

@@ -36,7 +36,7 @@ type Options struct {
 	// Refresh is how often the catalogue of a server is read again that neither gives a ttlMs nor
 	// announces changes; 0 means 5 minutes.
 	Refresh time.Duration
-	// ListTimeout bounds the reading of one page of a list; 0 means 30 seconds.
+	// ListTimeout bounds the reading of a whole list, all its pages together; 0 means 30 seconds.
 	ListTimeout time.Duration
 	// ProbeTimeout is how long a server on a stream may stay silent on server/discover before it is
 	// sent an initialize as well; 0 means 3 seconds.
