@@ -144,6 +144,21 @@ type Upstream struct {
 	// StartTimeout bounds the start of a stdio upstream's program, up to its first answer.
 	StartTimeout time.Duration
 
+	// ListTimeout bounds the reading of a whole list, all its pages together.
+	ListTimeout time.Duration
+	// FirstByteTimeout bounds the wait for the first byte of an answer of an http or sse upstream; 0 leaves it
+	// to CallTimeout.
+	FirstByteTimeout time.Duration
+
+	// Retries is how often one call may be sent again, where that does no harm; 0 is never.
+	Retries int
+	// Concurrent is the most calls in flight at a time; 0 is no cap.
+	Concurrent int
+	// QueueTimeout is how long a call waits for its turn while Concurrent others are in flight.
+	QueueTimeout time.Duration
+	// Breaker says when calls are no longer sent to an upstream that keeps failing.
+	Breaker Breaker
+
 	// Repeatable are globs over the upstream's own tool names that are safe to call twice.
 	Repeatable []string
 	// MaxAnswer is the most bytes an answer of the upstream may have.
@@ -152,6 +167,14 @@ type Upstream struct {
 	ForwardHeaders []string
 
 	hidden map[string]bool // keys, relative to the entry, of values that came from ${env:…} or ${file:…}
+}
+
+// Breaker are the settings of a circuit breaker.
+type Breaker struct {
+	// Failures is how many failures of the hop in a row open it; 0 is never.
+	Failures int
+	// OpenFor is the pause before the upstream is probed.
+	OpenFor time.Duration
 }
 
 // Default returns the configuration of an empty file. The caller owns it.
@@ -179,6 +202,10 @@ func defaultUpstream(id string) *Upstream {
 		MaxCallTimeout: 10 * time.Minute,
 		StartTimeout:   60 * time.Second,
 		MaxAnswer:      32 << 20,
+		ListTimeout:    30 * time.Second,
+		Retries:        2,
+		QueueTimeout:   5 * time.Second,
+		Breaker:        Breaker{Failures: 5, OpenFor: 10 * time.Second},
 	}
 }
 
@@ -199,7 +226,9 @@ func (u *Upstream) Equal(o *Upstream) bool {
 		u.ConnectTimeout == o.ConnectTimeout && u.CallTimeout == o.CallTimeout &&
 		u.MaxCallTimeout == o.MaxCallTimeout && u.StartTimeout == o.StartTimeout &&
 		slices.Equal(u.Repeatable, o.Repeatable) && u.MaxAnswer == o.MaxAnswer &&
-		slices.Equal(u.ForwardHeaders, o.ForwardHeaders)
+		slices.Equal(u.ForwardHeaders, o.ForwardHeaders) &&
+		u.ListTimeout == o.ListTimeout && u.FirstByteTimeout == o.FirstByteTimeout && u.Retries == o.Retries &&
+		u.Concurrent == o.Concurrent && u.QueueTimeout == o.QueueTimeout && u.Breaker == o.Breaker
 }
 
 // RepeatableTool reports whether one of the globs in Repeatable matches the upstream's own name of a tool. In a

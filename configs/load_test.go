@@ -143,7 +143,11 @@ func TestFullExampleShowsDefaults(t *testing.T) {
 		}
 	}
 	for _, f := range upstreamFields {
-		if !strings.Contains(string(text), "\n    "+f.name+":") {
+		name := "    " + f.name
+		if _, inner, ok := strings.Cut(f.name, "."); ok {
+			name = "      " + inner
+		}
+		if !strings.Contains(string(text), "\n"+name+":") {
 			t.Errorf("full.yaml does not show upstreams.*.%s", f.name)
 		}
 		if d, ok := f.at(got.Upstreams["team-docs"]).(*time.Duration); ok && *d != *f.at(defaultUpstream("x")).(*time.Duration) {
@@ -180,25 +184,32 @@ var samples = map[string][2]string{
 	"naming.separator":       {"__", "__"},
 	"naming.max_name_length": {"7", "7"},
 
-	"upstreams.web.type":              {"sse", "sse"},
-	"upstreams.web.url":               {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},
-	"upstreams.web.headers":           {"{X-A: b}", ""},
-	"upstreams.child.command":         {"other", "other"},
-	"upstreams.child.args":            {"[a, b]", "a,b"},
-	"upstreams.child.env":             {"{A: b}", ""},
-	"upstreams.child.cwd":             {"/srv", "/srv"},
-	"upstreams.web.disabled":          {"true", "true"},
-	"upstreams.web.prefix":            {`"w"`, "w"},
-	"upstreams.web.era":               {"modern", "modern"},
-	"upstreams.web.connect_timeout":   {"7s", "7s"},
-	"upstreams.web.call_timeout":      {"7s", "7s"},
-	"upstreams.web.max_call_timeout":  {"7m", "7m"},
-	"upstreams.child.start_timeout":   {"7s", "7s"},
-	"upstreams.web.repeatable":        {`["get_*"]`, "get_*"},
-	"upstreams.web.max_answer":        {"7KiB", "7KiB"},
-	"upstreams.web.forward_headers":   {"[X-Request-Id]", "x-request-id"},
-	"upstreams.my-child.disabled":     {"true", "1"},
-	"upstreams.my-child.call_timeout": {"7s", "7s"},
+	"upstreams.web.type":               {"sse", "sse"},
+	"upstreams.web.url":                {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},
+	"upstreams.web.headers":            {"{X-A: b}", ""},
+	"upstreams.child.command":          {"other", "other"},
+	"upstreams.child.args":             {"[a, b]", "a,b"},
+	"upstreams.child.env":              {"{A: b}", ""},
+	"upstreams.child.cwd":              {"/srv", "/srv"},
+	"upstreams.web.disabled":           {"true", "true"},
+	"upstreams.web.prefix":             {`"w"`, "w"},
+	"upstreams.web.era":                {"modern", "modern"},
+	"upstreams.web.connect_timeout":    {"7s", "7s"},
+	"upstreams.web.call_timeout":       {"7s", "7s"},
+	"upstreams.web.max_call_timeout":   {"7m", "7m"},
+	"upstreams.child.start_timeout":    {"7s", "7s"},
+	"upstreams.web.repeatable":         {`["get_*"]`, "get_*"},
+	"upstreams.web.max_answer":         {"7KiB", "7KiB"},
+	"upstreams.web.forward_headers":    {"[X-Request-Id]", "x-request-id"},
+	"upstreams.web.list_timeout":       {"7s", "7s"},
+	"upstreams.web.first_byte_timeout": {"7s", "7s"},
+	"upstreams.web.retries":            {"7", "7"},
+	"upstreams.web.concurrent":         {"7", "7"},
+	"upstreams.web.queue_timeout":      {"7s", "7s"},
+	"upstreams.web.breaker.failures":   {"7", "7"},
+	"upstreams.web.breaker.open_for":   {"7s", "7s"},
+	"upstreams.my-child.disabled":      {"true", "1"},
+	"upstreams.my-child.call_timeout":  {"7s", "7s"},
 }
 
 const sampleUpstreams = `
@@ -272,6 +283,9 @@ func yamlWith(key, value string) string {
 		return sampleUpstreams + fmt.Sprintf("%s: {%s: %s}\n", parts[0], parts[1], value)
 	}
 	own := map[string]string{"web": "url: https://mcp.example.com/mcp", "child": "command: server"}[parts[1]]
+	if len(parts) == 4 {
+		value = fmt.Sprintf("{%s: %s}", parts[3], value)
+	}
 	line := fmt.Sprintf("  %s: {%s}\n", parts[1], own)
 	if parts[2] == "url" || parts[2] == "command" {
 		return strings.Replace(sampleUpstreams, line, fmt.Sprintf("  %s: {%s: %s}\n", parts[1], parts[2], value), 1)

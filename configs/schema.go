@@ -47,6 +47,13 @@ var upstreamFields = []field[Upstream]{
 	{name: "call_timeout", at: func(u *Upstream) any { return &u.CallTimeout }},
 	{name: "max_call_timeout", at: func(u *Upstream) any { return &u.MaxCallTimeout }},
 	{name: "start_timeout", at: func(u *Upstream) any { return &u.StartTimeout }},
+	{name: "list_timeout", at: func(u *Upstream) any { return &u.ListTimeout }},
+	{name: "first_byte_timeout", at: func(u *Upstream) any { return &u.FirstByteTimeout }},
+	{name: "retries", at: func(u *Upstream) any { return &u.Retries }},
+	{name: "concurrent", at: func(u *Upstream) any { return &u.Concurrent }},
+	{name: "queue_timeout", at: func(u *Upstream) any { return &u.QueueTimeout }},
+	{name: "breaker.failures", at: func(u *Upstream) any { return &u.Breaker.Failures }},
+	{name: "breaker.open_for", at: func(u *Upstream) any { return &u.Breaker.OpenFor }},
 	{name: "repeatable", at: func(u *Upstream) any { return &u.Repeatable }},
 	{name: "max_answer", at: func(u *Upstream) any { return &u.MaxAnswer }},
 	{name: "forward_headers", at: func(u *Upstream) any { return &u.ForwardHeaders }},
@@ -96,7 +103,7 @@ var limitFields = []field[Limits]{
 
 // httpOnly and stdioOnly are the keys of upstreamFields that mean nothing on the other kind of transport.
 var (
-	httpOnly  = []string{"url", "headers", "connect_timeout", "forward_headers"}
+	httpOnly  = []string{"url", "headers", "connect_timeout", "first_byte_timeout", "forward_headers"}
 	stdioOnly = []string{"command", "args", "env", "cwd", "start_timeout"}
 )
 
@@ -108,9 +115,6 @@ var reserved = map[string]bool{
 	"failures":    true,
 	"log.subject": true,
 
-	"upstreams.*.retries":               true,
-	"upstreams.*.concurrent":            true,
-	"upstreams.*.breaker":               true,
 	"upstreams.*.guard":                 true,
 	"upstreams.*.check_arguments":       true,
 	"upstreams.*.check_results":         true,

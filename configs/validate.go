@@ -80,6 +80,12 @@ func (l *loader) notNegative(path string, d time.Duration) {
 	}
 }
 
+func (l *loader) atMost(path string, n, most int) {
+	if n < 0 || n > most {
+		l.problem(path, "found %d, expected 0 to %d", n, most)
+	}
+}
+
 func (l *loader) size(path string, n int64) {
 	if n < minSize {
 		l.problem(path, "must be at least 1KiB")
@@ -171,6 +177,13 @@ func (l *loader) upstream(path string, u *upstreamSource) {
 	l.positive(path+".call_timeout", u.CallTimeout)
 	l.positive(path+".max_call_timeout", u.MaxCallTimeout)
 	l.positive(path+".start_timeout", u.StartTimeout)
+	l.positive(path+".list_timeout", u.ListTimeout)
+	l.positive(path+".queue_timeout", u.QueueTimeout)
+	l.positive(path+".breaker.open_for", u.Breaker.OpenFor)
+	l.atMost(path+".retries", u.Retries, 10)
+	l.atMost(path+".concurrent", u.Concurrent, 1_000_000)
+	l.atMost(path+".breaker.failures", u.Breaker.Failures, 1_000_000)
+	l.notNegative(path+".first_byte_timeout", u.FirstByteTimeout)
 	if u.MaxCallTimeout > 0 && !l.failed[path+".max_call_timeout"] && u.CallTimeout > u.MaxCallTimeout {
 		l.problem(path+".call_timeout", "is more than max_call_timeout, which is %s", formatDuration(u.MaxCallTimeout))
 	}

@@ -318,12 +318,14 @@ func TestEqualSeesEverySetting(t *testing.T) {
 				v.SetString("other")
 			case reflect.Bool:
 				v.SetBool(!v.Bool())
-			case reflect.Int64:
+			case reflect.Int, reflect.Int64:
 				v.SetInt(v.Int() + 1)
 			case reflect.Slice:
 				v.Set(reflect.ValueOf([]string{"x"}))
 			case reflect.Map:
 				v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+			case reflect.Struct:
+				v.Field(0).SetInt(v.Field(0).Int() + 1)
 			default:
 				t.Fatalf("no change for a %s", v.Kind())
 			}

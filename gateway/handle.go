@@ -155,6 +155,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		Params:       x.params,
 		Name:         t.definition.Name,
 		Tool:         t.definition,
+		Repeatable:   t.repeatable,
 		Capabilities: x.capabilities,
 		LogLevel:     x.logLevel,
 		Progress:     x.progress,

@@ -1,12 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,6 +23,9 @@ type Call struct {
 	Params wire.Object // the client's params; nil when it sent none
 	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
 	Tool   *Tool       // the tool called, for Mcp-Param-* headers; nil when the method calls none
+	// Repeatable says that the call may run twice without harm, so that it may be sent again after it may
+	// have reached the server.
+	Repeatable bool
 
 	// Capabilities are the client's, as a JSON object; nil when it has none that this hop may use.
 	Capabilities jsontext.Value
@@ -49,26 +54,54 @@ const (
 	kickGap = time.Second
 )
 
-// Call sends one request and returns the server's answer. The request is sent at most once, unless
-// the server refused it for a reason that concerns the hop alone; then the hop is repaired and the
-// request sent a second time. Errors are *failure.Failure, or ctx's when ctx ended first.
+// Call sends one request and returns the server's answer. The server runs it at most once: it is sent
+// again only if it did not reach the server, if the server refused it for a reason that concerns the
+// hop alone, or if running it twice does no harm, and then as often as the configuration allows. Errors
+// are *failure.Failure, or ctx's when ctx ended first.
 func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 	defer u.begin()()
+	done, wait, ok := u.breaker.enter()
+	if !ok {
+		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BreakerOpen, Outcome: failure.NotStarted, RetryAfter: wait}
+	}
+	hop := errNeutral
+	defer func() { done(hop) }()
+	release, err := u.slots.take(ctx, u.cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	began := time.Now()
 	callCtx, clock := u.startClock(ctx)
 	defer clock.stop()
-	reply, err := u.attempt(callCtx, c, clock, 0)
+	k := &calling{Call: c, clock: clock, tries: u.triesFor(c.Method, c.Repeatable, clock)}
+	reply, err := u.attempt(callCtx, k)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if f := failure.As(err); f != nil && f.Outcome != failure.Unknown && k.lost != nil {
+		err = k.lost // an earlier try may have been run; that the last one was not is no comfort
+	}
+	hop = u.hopOutcome(err, began)
 	return reply, err
 }
 
-func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries int) (*Reply, error) {
+// calling is one call on its way, over all its tries.
+type calling struct {
+	*Call
+	clock   *callClock
+	tries   *tries
+	repairs int   // how often the hop was set up again for it
+	lost    error // of a try of which it is not known whether it was run
+}
+
+func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
+	c := k.Call
 	l, err := u.live(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{id: u.ids.Add(1), method: c.Method}
+	r := &request{id: u.ids.Add(1), method: c.Method, tries: k.tries, onReply: k.clock.reply}
 	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel}
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
@@ -80,7 +113,7 @@ func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries
 	r.params = l.peer.params(c.Params, edits, &hop)
 	r.header = u.callHeaders(l, c)
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
-	r.onNotify = func(m wire.Message) { u.relay(c, clock, m) }
+	r.onNotify = func(m wire.Message) { u.relay(c, k.clock, m) }
 	if r.wantsLog && l.peer.era == Legacy {
 		u.ensureLogLevel(ctx, l, c.LogLevel)
 	}
@@ -92,7 +125,7 @@ func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries
 	var fault *hopError
 	switch {
 	case errors.As(err, &fault) && fault.kind == eraDoubtful:
-		if tries > 0 || !u.doubts.allow() {
+		if k.repairs > 0 || !u.doubts.allow() {
 			return u.reply(l, m)
 		}
 		// The catalogue cannot be read from a server of another era.
@@ -100,21 +133,21 @@ func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries
 		if u.isCurrent(l) {
 			return u.reply(l, m)
 		}
-		return u.attempt(ctx, c, clock, tries+1)
-	case errors.As(err, &fault) && tries == 0:
+		return u.repaired(ctx, k)
+	case errors.As(err, &fault) && k.repairs == 0:
 		if fault.kind == headerMismatch {
 			u.refreshNow(ctx)
 			if t := u.Catalogue().Tool(c.Name); t != nil && c.Tool != nil {
 				again := *c
 				again.Tool = t
-				c = &again
+				k.Call = &again
 			}
 		} else {
 			u.log.Info("the hop is set up again", "reason", fault.Error())
 			l.fail(err)
 			u.dropLink(l, err)
 		}
-		return u.attempt(ctx, c, clock, tries+1)
+		return u.repaired(ctx, k)
 	case errors.As(err, &fault):
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Refused, Cause: err}
 	case ctx.Err() != nil:
@@ -122,12 +155,32 @@ func (u *Upstream) attempt(ctx context.Context, c *Call, clock *callClock, tries
 	case unreachable(err):
 		l.fail(err)
 		u.dropLink(l, err)
-		if tries == 0 {
+		if k.repairs == 0 {
 			// Nothing was sent, so a server that is just coming back may have it.
-			return u.attempt(ctx, c, clock, tries+1)
+			return u.repaired(ctx, k)
+		}
+	case lostOnTheWay(err):
+		k.lost = cmp.Or(k.lost, err)
+		if !k.tries.safe {
+			break
+		}
+		if pause, ok := k.tries.take("connection lost", 0); ok && wait(ctx, pause) {
+			return u.attempt(ctx, k)
 		}
 	}
 	return nil, err
+}
+
+// repaired sends a call once more after the hop has been set up again.
+func (u *Upstream) repaired(ctx context.Context, k *calling) (*Reply, error) {
+	k.repairs++
+	return u.attempt(ctx, k)
+}
+
+// lostOnTheWay reports that the connection ended after the request may have been read from it.
+func lostOnTheWay(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.ConnectionLost && f.Outcome == failure.Unknown
 }
 
 // unreachable reports that nothing was sent because nobody was there.
@@ -301,13 +354,17 @@ func (u *Upstream) dropLink(l *link, err error) {
 	})
 }
 
-// callClock is the time limit of one call: call_timeout, counted again from every progress
-// notification, and max_call_timeout over all.
+// callClock is the time limit of one call: first_byte_timeout up to the first byte of an answer,
+// call_timeout, counted again from every progress notification, and max_call_timeout over all.
 type callClock struct {
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
+	began   time.Time
 	end     time.Time
 	perStep time.Duration
+	first   time.Duration // 0: there is no limit of its own for the first byte
+	replied atomic.Bool   // the first byte is there
+	next    atomic.Int64  // when the timer fires, in Unix nanoseconds
 }
 
 // limitError names the limit that ran out.
@@ -317,22 +374,50 @@ func (e *limitError) Error() string { return fmt.Sprintf("no answer and no progr
 
 func (u *Upstream) startClock(ctx context.Context) (context.Context, *callClock) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &callClock{cancel: cancel, perStep: u.cfg.CallTimeout, end: time.Now().Add(u.cfg.MaxCallTimeout)}
-	c.timer = time.AfterFunc(min(c.perStep, u.cfg.MaxCallTimeout), func() {
+	now := time.Now()
+	c := &callClock{cancel: cancel, began: now, end: now.Add(u.cfg.MaxCallTimeout), perStep: u.cfg.CallTimeout, first: u.cfg.FirstByteTimeout}
+	d := min(c.perStep, u.cfg.MaxCallTimeout)
+	if c.first > 0 {
+		d = min(d, c.first)
+	}
+	c.next.Store(now.Add(d).UnixNano())
+	c.timer = time.AfterFunc(d, func() {
 		limit := c.perStep
-		if time.Until(c.end) <= 0 {
+		switch {
+		case time.Until(c.end) <= 0:
 			limit = u.cfg.MaxCallTimeout
+		case c.first > 0 && c.first < c.perStep && !c.replied.Load():
+			limit = c.first
 		}
 		cancel(&limitError{limit})
 	})
 	return ctx, c
 }
 
-func (c *callClock) progress() {
-	if c.timer.Stop() {
-		c.timer.Reset(min(c.perStep, time.Until(c.end)))
+// progress counts the time for a step anew.
+func (c *callClock) progress() { c.reset(time.Now()) }
+
+// reply takes note of the first byte of an answer.
+func (c *callClock) reply() {
+	if c.first > 0 && c.replied.CompareAndSwap(false, true) {
+		c.reset(c.began)
 	}
 }
+
+// reset gives the call the time of a step, counted from a moment.
+func (c *callClock) reset(from time.Time) {
+	if c.timer.Stop() {
+		next := from.Add(c.perStep)
+		if next.After(c.end) {
+			next = c.end
+		}
+		c.next.Store(next.UnixNano())
+		c.timer.Reset(time.Until(next))
+	}
+}
+
+// left is the time that the call has as things are.
+func (c *callClock) left() time.Duration { return time.Until(time.Unix(0, c.next.Load())) }
 
 func (c *callClock) stop() {
 	c.timer.Stop()

@@ -211,7 +211,8 @@ func (u *Upstream) listPage(ctx context.Context, l *link, method string, cursor 
 	if cursor != nil {
 		params = wire.Object{{Name: "cursor", Raw: jsontext.Value(`"cursor"`), Value: cursor}}
 	}
-	msg, err := l.roundTrip(ctx, &request{id: u.ids.Add(1), method: method, params: l.peer.params(params, nil, nil)})
+	msg, err := l.roundTrip(ctx, &request{
+		id: u.ids.Add(1), method: method, params: l.peer.params(params, nil, nil), tries: u.triesFor(method, true, nil)})
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

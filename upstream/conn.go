@@ -28,15 +28,19 @@ func (c *countedConn) Write(p []byte) (int, error) {
 
 // sendTrace follows one HTTP request on its way out.
 type sendTrace struct {
-	conn   *countedConn
-	before int64 // writes to conn when the request got it
-	got    bool  // there was a connection
-	reused bool
-	onConn func()
+	conn    *countedConn
+	before  int64 // writes to conn when the request got it
+	got     bool  // there was a connection
+	reused  bool
+	onConn  func() // a request can have been sent from here on
+	onReply func() // the first byte of an answer is there
 }
 
+// begin makes the trace one of a new try.
+func (s *sendTrace) begin() { s.conn, s.before, s.got, s.reused = nil, 0, false, false }
+
 func (s *sendTrace) hooks() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+	return &httptrace.ClientTrace{GotFirstResponseByte: s.onReply, GotConn: func(info httptrace.GotConnInfo) {
 		c := info.Conn
 		if secure, ok := c.(*tls.Conn); ok {
 			c = secure.NetConn()
@@ -45,7 +49,9 @@ func (s *sendTrace) hooks() *httptrace.ClientTrace {
 		if s.conn, _ = c.(*countedConn); s.conn != nil {
 			s.before = s.conn.writes.Load()
 		}
-		s.onConn()
+		if s.onConn != nil {
+			s.onConn()
+		}
 	}}
 }
 

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hashicorp/go-retryablehttp"
+
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
 )
@@ -42,7 +44,7 @@ func newHTTPClient(cfg *configs.Upstream) (*http.Client, *http.Transport) {
 		// A header block has no business being larger.
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	return &http.Client{Transport: tr, CheckRedirect: sameOrigin}, tr
+	return &http.Client{Transport: onlyRoundTrips{tr}, CheckRedirect: sameOrigin}, tr
 }
 
 // sameOrigin lets a redirect pass that keeps the method (307, 308) and the origin, as frameworks
@@ -64,37 +66,35 @@ func bareError(err error) error {
 	return err
 }
 
-// do sends one HTTP request for r, which may be nil, and sorts a failure to get any answer. r.sent is
-// set as soon as there is a connection, which is before the first byte is written.
+// do sends one HTTP request for r, which may be nil, as often as r may be sent, and sorts a failure to
+// get any answer. r.sent is set as soon as there is a connection, which is before the first byte is
+// written.
 func (h *httpCore) do(ctx context.Context, method, target string, body []byte, header http.Header, r *request) (*http.Response, error) {
-	for again := false; ; again = true {
-		trace := sendTrace{onConn: func() {
-			if r != nil {
-				r.sent.Store(true)
-			}
-		}}
-		var content io.Reader
-		if body != nil {
-			content = bytes.NewReader(body)
-		}
-		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace.hooks()), method, target, content)
-		if err != nil {
-			return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
-		}
-		req.Header = header
-		resp, err := h.client.Do(req)
-		switch {
-		case err == nil:
-			return resp, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case trace.sent():
-			return nil, h.failure(failure.ConnectionLost, failure.Unknown, bareError(err))
-		case !trace.reused || again:
-			return nil, h.failure(failure.Unavailable, failure.NotStarted, bareError(err))
-		}
-		// An idle connection had ended, and nothing was sent.
+	s := &sending{}
+	if r != nil {
+		s.tries = r.tries
+		s.trace.onConn = func() { r.sent.Store(true) }
+		s.trace.onReply = r.onReply
 	}
+	var content any
+	if body != nil {
+		content = body
+	}
+	req, err := retryablehttp.NewRequestWithContext(httptrace.WithClientTrace(ctx, s.trace.hooks()), method, target, content)
+	if err != nil {
+		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
+	}
+	req.Header = header
+	resp, err := s.engine(h.client).Do(req)
+	switch {
+	case err == nil:
+		return resp, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.reached:
+		return nil, h.failure(failure.ConnectionLost, failure.Unknown, bareError(err))
+	}
+	return nil, h.failure(failure.Unavailable, failure.NotStarted, bareError(err))
 }
 
 // httpCore is what the two HTTP transports share.
@@ -125,6 +125,16 @@ func (h *httpCore) readBody(resp *http.Response) ([]byte, error) {
 	return buf, nil
 }
 
+// peekBody reads the body of an answer up to a bound and puts it back.
+func peekBody(resp *http.Response) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), resp.Body), resp.Body}
+	return b, err
+}
+
 var errTooLarge = errors.New("the answer is larger than max_answer")
 
 func appendAll(buf []byte, r io.Reader) ([]byte, error) {
@@ -152,6 +162,9 @@ func (h *httpCore) statusFailure(resp *http.Response) error {
 		return h.failure(failure.CredentialsRefused, failure.Refused, cause)
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && hasWait:
 		return &failure.Failure{Server: h.server, Reason: failure.Overloaded, Outcome: failure.Refused, RetryAfter: wait, Cause: cause}
+	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
+		// What a proxy says of the server behind it.
+		return h.failure(failure.ConnectionLost, failure.Unknown, cause)
 	case code >= 300 && code < 400:
 		return h.failure(failure.BadUpstreamAnswer, failure.Refused, fmt.Errorf("%w, a redirect to another place; set url to where the server really is", cause))
 	case code >= 400 && code < 500:

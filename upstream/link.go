@@ -83,6 +83,9 @@ type request struct {
 	onNotify func(wire.Message)
 	// wantsLog says that notifications/message belong to this request where the transport cannot tell.
 	wantsLog bool
+	tries    *tries // what may be sent again; nil for what is sent once
+	// onReply is called when the first byte of an answer over HTTP is there; nil for nobody.
+	onReply func()
 	// sent is set once a byte of the request can have reached the server.
 	sent atomic.Bool
 }
@@ -109,6 +112,7 @@ func (e events) handle(m wire.Message) {
 var (
 	errNoStream    = errors.New("the server offers no stream of its own")
 	errListTimeout = errors.New("reading a list took too long")
+	errQueue       = errors.New("as many calls as concurrent allows are in flight, and none ended in time")
 	errClosed      = errors.New("the connection was closed")
 )
 

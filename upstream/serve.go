@@ -132,6 +132,9 @@ func (u *Upstream) afterLoss(ctx context.Context, l *link, up bool, err error) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if up {
+		u.restarts.Add(1)
+	}
 	select {
 	case <-l.lost():
 		err = l.cause()

@@ -36,7 +36,8 @@ type Options struct {
 	// Refresh is how often the catalogue of a server is read again that neither gives a ttlMs nor
 	// announces changes; 0 means 5 minutes.
 	Refresh time.Duration
-	// ListTimeout bounds the reading of a whole list, all its pages together; 0 means 30 seconds.
+	// ListTimeout bounds the reading of a whole list, all its pages together, instead of what the
+	// configuration says; 0 leaves it to that.
 	ListTimeout time.Duration
 	// ProbeTimeout is how long a server on a stream may stay silent on server/discover before it is
 	// sent an initialize as well; 0 means 3 seconds.
@@ -50,7 +51,7 @@ type Options struct {
 	MaxBackoff time.Duration
 }
 
-func (o *Options) setDefaults() {
+func (o *Options) setDefaults(cfg *configs.Upstream) {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
 			*d = v
@@ -67,6 +68,7 @@ func (o *Options) setDefaults() {
 	}
 	def(&o.StaleFor, 10*time.Minute)
 	def(&o.Refresh, 5*time.Minute)
+	def(&o.ListTimeout, cfg.ListTimeout)
 	def(&o.ListTimeout, 30*time.Second)
 	def(&o.ProbeTimeout, 3*time.Second)
 	def(&o.HTTPProbeTimeout, 5*time.Second)
@@ -88,6 +90,12 @@ type Upstream struct {
 	gap       chan struct{} // capacity 1: announcements may have been missed
 	kick      chan struct{} // capacity 1: somebody needs the server now
 	logLevel  atomic.Int32  // legacy: the level set on the current link, as an index into logLevels; -1 for none
+
+	breaker  *breaker
+	slots    *slots
+	budget   retryBudget
+	answered atomic.Int64 // when a call was last answered, in Unix nanoseconds
+	restarts atomic.Int64 // connections lost that had been up
 
 	knownLegacy bool     // owned by Run: ask initialize first
 	atOnce      *limiter // attempts without a pause
@@ -119,7 +127,7 @@ const (
 
 // New validates nothing that configs has not, and does no I/O.
 func New(cfg *configs.Upstream, opts Options) *Upstream {
-	opts.setDefaults()
+	opts.setDefaults(cfg)
 	return &Upstream{
 		cfg:     cfg,
 		opts:    opts,
@@ -132,6 +140,9 @@ func New(cfg *configs.Upstream, opts Options) *Upstream {
 		moved:   make(chan struct{}),
 		atOnce:  newLimiter(5, 10*time.Second),
 		doubts:  newLimiter(1, time.Minute),
+		breaker: newBreaker(cfg.Breaker),
+		slots:   newSlots(cfg.Concurrent, cfg.QueueTimeout),
+		budget:  retryBudget{tokens: retryStock},
 	}
 }
 
@@ -191,21 +202,36 @@ func (u *Upstream) Catalogue() *Catalogue { return u.catalogue.Load() }
 
 // Status is a snapshot of an upstream's state for operators.
 type Status struct {
-	ID      string    `json:"id"`
-	State   State     `json:"state"`
-	Since   time.Time `json:"since"`
-	Era     string    `json:"era,omitempty"`
-	Version string    `json:"version,omitempty"`
-	Tools   int       `json:"tools"`
-	Error   string    `json:"error,omitempty"` // why it is not up, without secrets
-	Tries   int       `json:"tries"`
+	ID        string         `json:"id"`
+	Transport string         `json:"transport"` // http, sse, stdio or embedded
+	State     State          `json:"state"`
+	Since     time.Time      `json:"since"`
+	Era       string         `json:"era,omitempty"`
+	Version   string         `json:"version,omitempty"`
+	Tools     int            `json:"tools"`
+	Findings  int            `json:"findings"`
+	Reason    failure.Reason `json:"reason,omitempty"`  // why it is not up
+	Error     string         `json:"error,omitempty"`   // the same in words, without secrets
+	Breaker   string         `json:"breaker,omitempty"` // closed, open or half-open; "" where there is none
+	InFlight  int            `json:"inFlight"`          // calls
+	Waiting   int64          `json:"waiting"`           // calls that wait for their turn
+	Tries     int            `json:"tries"`             // attempts to connect that ended
+	Restarts  int64          `json:"restarts"`          // connections lost that had been up
 }
 
 // Status returns the current state.
 func (u *Upstream) Status() Status {
 	u.mu.Lock()
-	s := Status{ID: u.cfg.ID, State: u.state, Since: u.since, Tries: u.attempts}
+	s := Status{ID: u.cfg.ID, Transport: u.cfg.Type, State: u.state, Since: u.since, Tries: u.attempts, Restarts: u.restarts.Load(),
+		Breaker: u.breaker.state(), InFlight: u.calls, Waiting: u.slots.waiting.Load()}
+	if u.opts.Embedded != nil {
+		s.Transport = "embedded"
+	}
 	if u.lastErr != nil {
+		s.Reason = failure.Unavailable
+		if f := failure.As(u.lastErr); f != nil {
+			s.Reason = f.Reason
+		}
 		s.Error = u.redact.Replace(unprefixed(u.lastErr))
 	}
 	if u.link != nil {
@@ -213,7 +239,7 @@ func (u *Upstream) Status() Status {
 	}
 	u.mu.Unlock()
 	if c := u.Catalogue(); c != nil {
-		s.Tools = len(c.Tools)
+		s.Tools, s.Findings = len(c.Tools), len(c.Findings)
 	}
 	return s
 }
@@ -259,6 +285,11 @@ func (u *Upstream) Run(ctx context.Context) {
 	pause.MaxInterval = u.opts.MaxBackoff
 	stale := time.NewTimer(u.opts.StaleFor)
 	defer stale.Stop()
+	probing, stopProbing := context.WithCancel(ctx)
+	var prober sync.WaitGroup
+	prober.Go(func() { u.probeBreaker(probing) })
+	defer prober.Wait()
+	defer stopProbing()
 	defer u.transition(func() { u.state, u.link = Stopped, nil })
 	for ctx.Err() == nil {
 		u.transition(func() { u.state = Connecting })
