@@ -57,6 +57,10 @@ type Config struct {
 	SessionIdle time.Duration
 	// Drain is how long calls in flight may take to finish at shutdown; 0 cuts them off at once.
 	Drain time.Duration
+	// Overload are the bounds on what clients can hold at a time.
+	Overload Overload
+	// ReadyUpstreams is how many upstreams have to be up for Headgate to be ready, where as many are configured.
+	ReadyUpstreams int
 	// Log says what is logged and how.
 	Log Log
 	// Naming says how exposed names are made.
@@ -86,6 +90,20 @@ type Lists struct {
 	TTL time.Duration
 	// StaleFor is how long an upstream that stopped answering keeps its entries listed.
 	StaleFor time.Duration
+}
+
+// Overload are the bounds on what clients can hold at a time. What is beyond them is refused.
+type Overload struct {
+	// Connections to listen.
+	Connections int
+	// Streams are GET streams and subscriptions.
+	Streams int
+	// Sessions of legacy clients.
+	Sessions int
+	// CallerStreams and CallerSessions are the same for one caller. They do not hold without Auth.
+	CallerStreams, CallerSessions int
+	// Bodies is the memory in bytes for request bodies of more than 64 KiB together.
+	Bodies int64
 }
 
 // Log are the settings of the log.
@@ -187,8 +205,11 @@ func Default() *Config {
 		MaxBody:     4 << 20,
 		SessionIdle: 30 * time.Minute,
 		Drain:       20 * time.Second,
-		Log:         Log{Level: slog.LevelInfo, Format: LogAuto},
-		Naming:      Naming{Separator: "_", MaxNameLength: 48},
+		Overload: Overload{Connections: 10_000, Streams: 10_000, Sessions: 100_000, CallerStreams: 200, CallerSessions: 1000,
+			Bodies: 256 << 20},
+		ReadyUpstreams: 1,
+		Log:            Log{Level: slog.LevelInfo, Format: LogAuto},
+		Naming:         Naming{Separator: "_", MaxNameLength: 48},
 	}
 }
 

@@ -41,6 +41,8 @@ func (l *loader) validate(cfg *Config) {
 	l.positive("session_idle", cfg.SessionIdle)
 	l.notNegative("drain", cfg.Drain)
 	l.size("max_body", cfg.MaxBody)
+	l.overload(cfg)
+	l.atMost("ready_upstreams", cfg.ReadyUpstreams, 1000)
 	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
 	l.oneOf("naming.separator", cfg.Naming.Separator, separators...)
 	l.nameLength("naming.max_name_length", cfg.Naming.MaxNameLength)
@@ -49,6 +51,19 @@ func (l *loader) validate(cfg *Config) {
 	}
 	l.checkAuth(cfg)
 	l.checkTeams(cfg)
+}
+
+func (l *loader) overload(cfg *Config) {
+	o := &cfg.Overload
+	for key, n := range map[string]int{"connections": o.Connections, "streams": o.Streams, "sessions": o.Sessions,
+		"caller_streams": o.CallerStreams, "caller_sessions": o.CallerSessions} {
+		if n < 1 {
+			l.problem("overload."+key, "must be at least 1")
+		}
+	}
+	if l.size("overload.bodies", o.Bodies); o.Bodies >= minSize && o.Bodies < cfg.MaxBody {
+		l.problem("overload.bodies", "is less than max_body, so that a body of that size could not be read")
+	}
 }
 
 // separators are the values of naming.separator.

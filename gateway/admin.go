@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -26,7 +27,7 @@ const readyGrace = 15 * time.Second
 
 // Ready reports whether requests can be served, and why not. After the start Headgate is ready once
 // every upstream has ended its first attempt to connect, or 15 seconds have passed; from then on, what a
-// reload connects is no reason not to be. Where any upstream is configured, at least one has to be up.
+// reload connects is no reason not to be. As many upstreams as ready_upstreams says have to be up.
 // Headgate is not ready while it drains.
 func (g *Gateway) Ready() (ok bool, why string) {
 	select {
@@ -38,15 +39,20 @@ func (g *Gateway) Ready() (ok bool, why string) {
 	if !s.started && time.Since(g.started) < readyGrace {
 		return false, "upstreams are being connected"
 	}
+	up := 0
 	for _, u := range s.upstreams {
 		if u.Status().State == upstream.Up {
-			return true, ""
+			up++
 		}
 	}
-	if len(s.upstreams) > 0 {
+	switch need := min(s.cfg.ReadyUpstreams, len(s.upstreams)); {
+	case up >= need:
+		return true, ""
+	case up == 0:
 		return false, "no upstream is up"
+	default:
+		return false, fmt.Sprintf("%d of at least %d upstreams are up", up, need)
 	}
-	return true, ""
 }
 
 func (g *Gateway) serveReady(w http.ResponseWriter, _ *http.Request) {

@@ -46,7 +46,9 @@ type Gateway struct {
 	drain    func()
 	started  time.Time
 	limiter  *authz.Limiter
-	issuers  *http.Client  // fetches the keys of issuers
+	issuers  *http.Client // fetches the keys of issuers
+	streams  tally        // GET streams and subscriptions over HTTP
+	bodies   *bodies
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	mu          sync.Mutex // guards the fields below
@@ -113,6 +115,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		limiter:  authz.NewLimiter(nil),
 		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
+		bodies:   newBodies(cfg.Overload.Bodies),
 	}
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
 	var err error

@@ -81,6 +81,13 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 		refuse(w, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
 		return
 	}
+	release, ok := g.bodies.reserve(r, at.s.cfg.MaxBody)
+	if !ok {
+		w.Header().Set("Connection", "close")
+		busy(w, "", "too many large requests are in flight")
+		return
+	}
+	defer release()
 	body, err := readBody(w, r, at.s.cfg.MaxBody)
 	if err != nil {
 		status, text := http.StatusBadRequest, "the request body could not be read"
@@ -285,6 +292,12 @@ func (p *post) subscription(x *exchange) (*subscription, answer) {
 
 // listen serves a subscription over HTTP (2026-07-28, basic/patterns/subscriptions).
 func (g *Gateway) listen(p *post, sub *subscription) {
+	closed, ok := g.openStream(p.guest)
+	if !ok {
+		busy(p.w, p.m.ID, tooManyStreams)
+		return
+	}
+	defer closed()
 	streamHeaders(p.w.Header())
 	p.w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(p.w)

@@ -75,9 +75,8 @@ func (g *Gateway) openSession(p *post, out *responder) {
 		return
 	}
 	s := newSession(p.owner())
-	if !g.sessions.open(s) {
-		p.w.Header().Set("Retry-After", "60")
-		refuseID(p.w, http.StatusServiceUnavailable, p.m.ID, "too many sessions are open")
+	if limits := &p.s.cfg.Overload; !g.sessions.open(s, limits.Sessions, p.each(limits.CallerSessions)) {
+		busy(p.w, p.m.ID, "too many sessions are open; end those that are not needed")
 		return
 	}
 	p.w.Header().Set(sessionHeader, s.id)
@@ -118,6 +117,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 		refuse(w, http.StatusNotAcceptable, "Accept must allow text/event-stream")
 		return
 	}
+	closed, ok := g.openStream(at)
+	if !ok {
+		busy(w, "", tooManyStreams)
+		return
+	}
+	defer closed()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	list := g.watch(at)

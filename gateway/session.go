@@ -12,12 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
-const (
-	// sessionSweep is how often idle sessions are looked for.
-	sessionSweep = 15 * time.Second
-	// maxSessions bounds what clients that never end their sessions can hold.
-	maxSessions = 100_000
-)
+// sessionSweep is how often idle sessions are looked for.
+const sessionSweep = 15 * time.Second
 
 // session is a legacy client's conversation (2025-11-25, basic/transports, "Session Management").
 // It belongs to the subject that opened it.
@@ -123,17 +119,19 @@ func (s *session) idleSince() (time.Time, bool) {
 type sessions struct {
 	mu  sync.Mutex // guards all
 	all map[string]*session
+	// held counts them, by owner
+	held tally
 }
 
 func newSessions() *sessions { return &sessions{all: make(map[string]*session)} }
 
-// open adds a session; false when there are too many.
-func (ss *sessions) open(s *session) bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if len(ss.all) >= maxSessions {
+// open adds a session; false when there are most in all already, or each of its owner's.
+func (ss *sessions) open(s *session, most, each int) bool {
+	if !ss.held.add(s.subject, most, each) {
 		return false
 	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	ss.all[s.id] = s
 	return true
 }
@@ -153,7 +151,10 @@ func (ss *sessions) get(id, subject string) *session {
 
 func (ss *sessions) close(s *session) {
 	ss.mu.Lock()
-	delete(ss.all, s.id)
+	if ss.all[s.id] != nil {
+		delete(ss.all, s.id)
+		ss.held.remove(s.subject)
+	}
 	ss.mu.Unlock()
 	s.end()
 }
@@ -174,11 +175,7 @@ func (ss *sessions) sweep(limit time.Duration) {
 	}
 }
 
-func (ss *sessions) count() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return len(ss.all)
-}
+func (ss *sessions) count() int { return ss.held.count() }
 
 func (ss *sessions) closeAll() {
 	ss.mu.Lock()
@@ -186,6 +183,7 @@ func (ss *sessions) closeAll() {
 	ss.all = make(map[string]*session)
 	ss.mu.Unlock()
 	for _, s := range all {
+		ss.held.remove(s.subject)
 		s.end()
 	}
 }

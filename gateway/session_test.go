@@ -291,16 +291,6 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-func TestTooManySessions(t *testing.T) {
-	ss := newSessions()
-	for i := range maxSessions {
-		ss.all[fmt.Sprint(i)] = nil
-	}
-	if ss.open(newSession("x")) {
-		t.Error("one more was opened")
-	}
-}
-
 func TestLoggingLevel(t *testing.T) {
 	g, _ := echoGate(t)
 	session := g.open()

@@ -51,7 +51,7 @@ func (e *env) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	servers := []*server{newServer(front, g.Handler(), log)}
+	servers := []*server{newServer(gateway.LimitListener(front, cfg.Overload.Connections), g.Handler(), log)}
 	addresses := []any{"listen", "http://" + front.Addr().String() + "/mcp"}
 	if cfg.AdminListen != "" {
 		admin, err := listenOn("admin_listen", cfg.AdminListen)
@@ -161,8 +161,9 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 				log.Error("reload failed, the old configuration stays in force", "cause", why, "error", err.Error())
 				continue
 			}
-			if next.Listen != cfg.Listen || next.AdminListen != cfg.AdminListen || next.Log.Format != cfg.Log.Format {
-				log.Warn("listen, admin_listen and log.format change only with a restart")
+			if next.Listen != cfg.Listen || next.AdminListen != cfg.AdminListen || next.Log.Format != cfg.Log.Format ||
+				next.Overload.Connections != cfg.Overload.Connections || next.Overload.Bodies != cfg.Overload.Bodies {
+				log.Warn("listen, admin_listen, log.format, overload.connections and overload.bodies change only with a restart")
 			}
 			for _, w := range next.Warnings {
 				log.Warn("configuration: " + w)
