@@ -31,6 +31,7 @@ type view struct {
 	instructions string
 	ttl          time.Duration
 	cacheScope   string
+	charge       func(bytes int) // told of every list that is encoded; nil where nobody counts
 }
 
 // usable is a tool that a view shows, with what else the view knows of it.
@@ -58,9 +59,11 @@ func (v *view) find(name string) (t usable, ok bool) {
 }
 
 // views are the views of one snapshot, made when they are first asked for. Their number is bounded:
-// rights that have not been seen for the longest time are forgotten first.
+// rights that have not been seen for the longest time are forgotten first. So is their memory: when they
+// have grown too large, all are forgotten, and those still in use are made again.
 type views struct {
 	mu       sync.Mutex // guards the fields below
+	bytes    int        // what the views have cost, about
 	scopes   map[string]*once[*scope]
 	byRights map[string]*once[*view]
 	byBits   map[[sha256.Size]byte]*view
@@ -77,6 +80,21 @@ func newViews() views {
 
 // maxRights bounds the different rights of callers that are remembered for one snapshot.
 const maxRights = 4096
+
+// maxViewBytes bounds the memory of the views of one snapshot.
+const maxViewBytes = 512 << 20
+
+// charge adds to the memory of the views.
+func (v *views) charge(n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.bytes += n; v.bytes <= maxViewBytes {
+		return
+	}
+	clear(v.byRights)
+	clear(v.byBits)
+	v.order, v.bytes = nil, n
+}
 
 // once holds a value that the first of many makes while the others wait.
 type once[T any] struct {
@@ -151,6 +169,8 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 		return known
 	}
 	s.finish(v)
+	v.charge = s.views.charge
+	v.charge(v.size())
 	s.views.mu.Lock()
 	defer s.views.mu.Unlock()
 	if len(s.views.byBits) >= maxRights {
@@ -159,6 +179,9 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 	s.views.byBits[key] = v
 	return v
 }
+
+// size is about what the view takes besides its lists, in bytes.
+func (v *view) size() int { return len(v.allowed) + 8*len(v.tools) + len(v.instructions) + 256 }
 
 // digest identifies what a view shows.
 func (v *view) digest(at string, teams []string) [sha256.Size]byte {
@@ -191,7 +214,13 @@ func (s *snapshot) finish(v *view) {
 
 // list is the whole result of tools/list.
 func (v *view) list(era upstream.Era) jsontext.Value {
-	return v.lists[era].get(func() jsontext.Value { return v.encode(v.tools, era, "") })
+	return v.lists[era].get(func() jsontext.Value {
+		list := v.encode(v.tools, era, "")
+		if v.charge != nil {
+			v.charge(len(list))
+		}
+		return list
+	})
 }
 
 // same reports whether a client that listed one view need not be told of the other.

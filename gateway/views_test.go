@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/mcptest"
+	"github.com/headgate/headgate/upstream"
 )
 
 // member of a test configuration: its key is "key-of-" and its name.
@@ -349,5 +350,31 @@ func TestRightsAreForgotten(t *testing.T) {
 	}
 	if !slices.Contains(v.order, fmt.Sprint(3*maxRights-1)) {
 		t.Error("the newest is not among them")
+	}
+}
+
+// TestViewsAreForgotten: what the views of callers take is bounded, and one that was forgotten is made
+// again when its caller comes back.
+func TestViewsAreForgotten(t *testing.T) {
+	s := &mcptest.Server{Tools: mcptest.Builtin("echo", "slow")}
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, keys(keyEntry("alice", "t")),
+		`"teams":{"t":{"upstreams":["x"],"rules":[{"allow":["x_echo"]}]}}`), Options{})
+	caller := authz.NewCaller("alice", []string{"t"}, nil)
+	now := g.snapshot.Load()
+	before := now.viewFor(caller, "")
+	list := string(before.list(upstream.Modern))
+	if got := now.views.bytes; got < len(list) {
+		t.Errorf("the views have cost %d bytes, and one list is %d", got, len(list))
+	}
+	if now.viewFor(caller, "") != before {
+		t.Error("the view is made anew")
+	}
+	now.views.charge(maxViewBytes)
+	if n := len(now.views.byRights) + len(now.views.byBits) + len(now.views.order); n != 0 {
+		t.Errorf("%d are remembered", n)
+	}
+	after := now.viewFor(caller, "")
+	if after == before || string(after.list(upstream.Modern)) != list {
+		t.Error("the view is not made again, or differs")
 	}
 }
