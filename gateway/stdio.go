@@ -19,6 +19,9 @@ const (
 	// maxConcurrent bounds the requests of one stdio client that run at a time. More wait unread in the
 	// pipe, so that a client which only writes cannot make memory grow.
 	maxConcurrent = 256
+	// stdioStall is how long a client may leave a line unread before it is taken for gone. Without a
+	// reader nothing goes on, and the end of its input would not be noticed either.
+	stdioStall = time.Minute
 	// stdioFlush is how long a client that does not read may hold up the end.
 	stdioFlush = 5 * time.Second
 )
@@ -27,12 +30,13 @@ const (
 var errNoReader = errors.New("the client does not read its input")
 
 // ServeStdio serves one client over newline-delimited messages, both eras at once (2026-07-28, basic/
-// transports/stdio), until in ends, ctx ends, or a write fails. When in has ended, requests in flight
-// may finish within the drain time, and the return is nil; when ctx ends they are cancelled. A read of
+// transports/stdio), until in ends, ctx ends, or a write fails. When in or ctx has ended, requests in flight
+// may finish within the drain time, and the return is nil; the end of ctx drains g as well. A read of
 // in or a write to out that does not end is left behind, which is why ServeStdio is for a process's
 // own stdin and stdout.
 func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
+	term := ctx.Done()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
@@ -42,6 +46,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 		session: newSession(caller.Key()),
 		out:     make(chan []byte, 64),
 		ended:   reading.Done(),
+		term:    term,
 		slots:   make(chan struct{}, maxConcurrent),
 	}
 	finished := make(chan struct{})
@@ -58,6 +63,9 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 		case line := <-lines:
 			c.line(ctx, line)
 		case err = <-readErr:
+		case <-term:
+			g.Drain() // subscriptions end with their final result
+			err = io.EOF
 		case <-ctx.Done():
 		}
 	}
@@ -123,6 +131,7 @@ type stdioClient struct {
 	out     chan []byte
 	waiting atomic.Int64    // bytes in out
 	ended   <-chan struct{} // closed when the input has ended
+	term    <-chan struct{} // closed when Headgate is to stop
 	slots   chan struct{}
 	running sync.WaitGroup
 
@@ -139,9 +148,11 @@ func (c *stdioClient) write(out io.Writer, gone func(), finished <-chan struct{}
 		if failed != nil {
 			return
 		}
+		stalled := time.AfterFunc(stdioStall, gone)
 		if _, failed = out.Write(append(b, '\n')); failed != nil {
 			gone()
 		}
+		stalled.Stop()
 	}
 	for {
 		select {
@@ -212,6 +223,8 @@ func (c *stdioClient) line(ctx context.Context, line inputLine) {
 	}
 	select {
 	case c.slots <- struct{}{}:
+	case <-c.term:
+		return
 	case <-ctx.Done():
 		return
 	}

@@ -92,14 +92,27 @@ func TestStdioEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("context ends", func(t *testing.T) {
+	t.Run("context ends, calls and subscriptions finish", func(t *testing.T) {
 		g := launch(t, parseConfig(t, map[string]string{"x": entry(h)}), Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		p := openPipe(t, g.Gateway, ctx)
+		p.send(modernBody("2", "subscriptions/listen", `"notifications":{}`))
+		if got := p.next(); at(t, got, "method") != `"notifications/subscriptions/acknowledged"` {
+			t.Errorf("%s", got)
+		}
 		p.send(call)
 		expect(t, "the call", w.started)
 		cancel()
-		expect(t, "the cancellation", w.cancelled)
+		if got := p.next(); at(t, got, "id") != "2" || at(t, got, "result", "resultType") != `"complete"` {
+			t.Errorf("the end of the subscription: %s", got)
+		}
+		if ok, why := g.Ready(); ok || why != "draining" {
+			t.Errorf("ready: %t %s", ok, why)
+		}
+		w.release <- struct{}{}
+		if got := p.next(); at(t, got, "result", "structuredContent", "n") != "1" {
+			t.Errorf("%s", got)
+		}
 		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
@@ -129,6 +142,34 @@ func TestStdioWithoutReader(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		deaf.Close()
+		synctest.Wait()
+	})
+}
+
+// TestStdioWithoutReaderOrEnd: the end of its input would not be seen behind what waits for a host that
+// takes nothing, so such a host is taken for gone.
+func TestStdioWithoutReaderOrEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := makeGateway(t, configs.Default(), Options{})
+		in, host := io.Pipe()
+		deaf, out := io.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- g.ServeStdio(t.Context(), authz.Anonymous(), in, out) }()
+		stuck := make(chan struct{})
+		go func() {
+			defer close(stuck)
+			for i := 0; ; i++ {
+				if _, err := fmt.Fprintln(host, modernBody(fmt.Sprint(i), "tools/list", "")); err != nil {
+					return
+				}
+			}
+		}()
+		if err := <-done; !errors.Is(err, errNoReader) {
+			t.Errorf("%v", err)
+		}
+		in.Close()
+		deaf.Close()
+		<-stuck
 		synctest.Wait()
 	})
 }

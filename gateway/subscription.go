@@ -52,6 +52,13 @@ func (s *subscription) end() []byte {
 	return wire.AppendResult(nil, s.id, jsontext.Value(`{"resultType":"complete",`+s.meta()+`}`))
 }
 
+// finish sends the final result, unless the subscription was cancelled.
+func (s *subscription) finish(ctx context.Context, send func([]byte) error) {
+	if ctx.Err() == nil {
+		_ = send(s.end())
+	}
+}
+
 // subscribe serves a subscription until ctx ends, ended is closed, a write fails, or Headgate drains;
 // in the last case the client gets the final result. alive keeps a silent stream open; nil on
 // transports that need none.
@@ -70,11 +77,14 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 		case <-ctx.Done():
 			return
 		case <-ended:
+			select {
+			case <-g.drained:
+				s.finish(ctx, send)
+			default:
+			}
 			return
 		case <-g.drained:
-			if ctx.Err() == nil { // nothing is sent for what was cancelled
-				_ = send(s.end())
-			}
+			s.finish(ctx, send)
 			return
 		case <-list.signal:
 			if list.changed(g) && s.tools {
