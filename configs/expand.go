@@ -8,7 +8,8 @@ import (
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// expand replaces ${env:NAME}, ${file:/path} and $$ in a value; in a host's file also ${NAME}. A "$" before
+// expand replaces ${env:NAME}, ${file:/path} and $$ in a value; in a host's file also ${NAME} and
+// ${NAME:-default}. A "$" before
 // anything else stays. ok is false if something could not be replaced, which has been reported then. Values
 // are not expanded again.
 func (l *loader) expand(path, value string) (result string, ok bool) {
@@ -48,6 +49,7 @@ func (l *loader) expand(path, value string) (result string, ok bool) {
 // reference gives the value of what stands between "${" and "}".
 func (l *loader) reference(path, body string) (string, bool) {
 	kind, arg, _ := strings.Cut(body, ":")
+	name, fallback, hasDefault := strings.Cut(strings.TrimPrefix(body, "env:"), ":-")
 	switch {
 	case kind == "env" && envName.MatchString(arg):
 		return l.variable(path, arg)
@@ -55,10 +57,14 @@ func (l *loader) reference(path, body string) (string, bool) {
 		return l.fileValue(path, arg)
 	case kind == "file":
 		l.problem(path, "${file:…} needs an absolute path")
-	case l.host && envName.MatchString(body):
-		return l.variable(path, body)
+	case l.host && envName.MatchString(name):
+		if v := l.environ[name]; v == "" && hasDefault {
+			l.hidden[path] = true
+			return fallback, true
+		}
+		return l.variable(path, name)
 	case l.host:
-		l.problem(path, "only ${env:NAME}, ${NAME} and ${file:/path} can be used in a value; write \"$$\" for a literal \"$\"")
+		l.problem(path, "only ${env:NAME}, ${NAME}, ${NAME:-default} and ${file:/path} can be used in a value; write \"$$\" for a literal \"$\"")
 	default:
 		l.problem(path, "only ${env:NAME} and ${file:/path} can be used in a value; write \"$$\" for a literal \"$\"")
 	}

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,7 +16,7 @@ var (
 )
 
 // hostKeys are the names that desktop hosts give to the map of servers.
-var hostKeys = []string{"mcpServers", "servers"}
+var hostKeys = []string{"mcpServers", "servers", "context_servers"}
 
 // hostFile turns a desktop host's file into our own form, in place.
 func (l *loader) hostFile(m map[string]any) {
@@ -69,23 +70,81 @@ func (l *loader) hostFile(m map[string]any) {
 		if id != name {
 			l.warn(at, "the id is %s, since ids are lower-case letters, digits and single dashes, at most %d characters", id, maxIDLength)
 		}
+		if ref := l.unresolved(entries[name]); ref != "" {
+			// A variable of the host's own, or one that is not set here: one server less, not no server.
+			l.warn(at, "left out, since %s has no value here", ref)
+			continue
+		}
 		upstreams[id] = l.hostEntry(at, entries[name])
 		l.shownAs[join("upstreams", id)] = at
 	}
 	m["upstreams"] = upstreams
 }
 
-// hostEntry reads "enabled", which some hosts write where others write "disabled": to ignore it would start
-// what the user has switched off.
+// reference is what expand takes for a reference, or for a "$" that is none.
+var reference = regexp.MustCompile(`\$\$|\$\{([^}]*)\}`)
+
+// unresolved returns the first reference in an entry that has no value, or "".
+func (l *loader) unresolved(v any) string {
+	switch v := v.(type) {
+	case string:
+		for _, m := range reference.FindAllStringSubmatch(v, -1) {
+			name, _, hasDefault := strings.Cut(strings.TrimPrefix(m[1], "env:"), ":-")
+			_, isSet := l.environ[name]
+			if m[0] == "$$" || isSet || hasDefault && envName.MatchString(name) || strings.HasPrefix(m[1], "file:") {
+				continue
+			}
+			return m[0]
+		}
+	case []any:
+		for _, e := range v {
+			if ref := l.unresolved(e); ref != "" {
+				return ref
+			}
+		}
+	default:
+		m, _ := asMap(v)
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if ref := l.unresolved(m[key]); ref != "" {
+				return ref
+			}
+		}
+	}
+	return ""
+}
+
+// hostEntry brings what only some hosts write into the common form.
 func (l *loader) hostEntry(at string, entry any) any {
-	m, _ := asMap(entry)
-	enabled, isBool := m["enabled"].(bool)
-	if _, both := m["disabled"]; !isBool || both {
+	m, isMap := asMap(entry)
+	if !isMap {
 		return entry
 	}
-	delete(m, "enabled")
-	m["disabled"] = !enabled
-	l.warn(join(at, "enabled"), "read as disabled: %t", !enabled)
+	read := func(key, as string) { l.warn(join(at, key), "read as %s", as) }
+	// To ignore it would start what the user has switched off.
+	if enabled, isBool := m["enabled"].(bool); isBool && m["disabled"] == nil {
+		delete(m, "enabled")
+		m["disabled"] = !enabled
+		read("enabled", fmt.Sprintf("disabled: %t", !enabled))
+	}
+	for _, key := range []string{"httpUrl", "serverUrl"} {
+		if address, isText := m[key].(string); isText && m["command"] == nil {
+			delete(m, key)
+			m["url"] = address // where both stand, url is the older transport's
+			read(key, "url")
+		}
+	}
+	if _, isBool := m["trust"].(bool); isBool {
+		delete(m, "trust") // not the trust of Headgate's own key
+		l.warn(join(at, "trust"), "ignored, since it means nothing to Headgate")
+	}
+	if command, isMap := asMap(m["command"]); isMap {
+		delete(m, "command")
+		for from, to := range map[string]string{"path": "command", "args": "args", "env": "env"} {
+			if v, ok := command[from]; ok && m[to] == nil {
+				m[to] = v
+			}
+		}
+	}
 	return m
 }
 

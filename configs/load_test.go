@@ -87,6 +87,7 @@ func TestAllKeys(t *testing.T) {
 		AllowedOrigins: []string{"https://app.example.com", "vscode-webview://abc"},
 		MaxBody:        65536,
 		SessionIdle:    90 * time.Minute,
+		Overload:       Overload{Connections: 1, Streams: 2, Sessions: 3, CallerStreams: 4, CallerSessions: 5, Bodies: 65536},
 		Log:            Log{Level: slog.LevelDebug, Format: LogJSON},
 		Naming:         Naming{Separator: ".", MaxNameLength: 128},
 	}

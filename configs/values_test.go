@@ -198,6 +198,39 @@ func TestHostFiles(t *testing.T) {
 			t.Errorf("args = %q, want %q", cfg.Upstreams["a"].Args, want)
 		}
 	})
+	t.Run("defaults of variables", func(t *testing.T) {
+		cfg := mustParse(t, "c.json", `{"mcpServers": {"a": {"command": "s", "args": ["${NONE:-d}", "${TOKEN:-d}", "${env:NONE:-a:-b}", "${NONE:-}"]}}}`, o)
+		if want := []string{"d", "t0", "a:-b", ""}; !slices.Equal(cfg.Upstreams["a"].Args, want) || len(cfg.Warnings) > 0 {
+			t.Errorf("args = %q, want %q; %q", cfg.Upstreams["a"].Args, want, cfg.Warnings)
+		}
+	})
+	t.Run("variables without a value", func(t *testing.T) {
+		for _, ref := range []string{"${workspaceFolder}", "${input:token}", "${env:NONE}", "${NONE}"} {
+			cfg := mustParse(t, "c.json", `{"mcpServers": {"a": {"command": "s", "args": ["x", "`+ref+`"]}, "b": {"command": "s"}}}`, o)
+			if cfg.Upstreams["a"] != nil || cfg.Upstreams["b"] == nil || !slices.Equal(cfg.Warnings, []string{"mcpServers.a: left out, since " + ref + " has no value here"}) {
+				t.Errorf("%s: %v %q", ref, cfg, cfg.Warnings)
+			}
+		}
+	})
+	t.Run("dialects", func(t *testing.T) {
+		for doc, want := range map[string]string{
+			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "trust": true, "timeout": 600}}}`:           "https://mcp.example.com/mcp",
+			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "url": "https://mcp.example.com/sse"}}}`:    "https://mcp.example.com/mcp",
+			`{"mcpServers": {"a": {"serverUrl": "https://mcp.example.com/mcp", "disabled": false}}}`:                     "https://mcp.example.com/mcp",
+			`{"context_servers": {"a": {"source": "custom", "command": "s", "args": ["x"], "env": {"A": "b"}}}}`:         "s [x] b",
+			`{"context_servers": {"a": {"command": {"path": "s", "args": ["x"], "env": {"A": "b"}}, "settings": {}}}}`:   "s [x] b",
+			`{"mcpServers": {"a": {"command": "s", "args": ["x"], "env": {"A": "b"}, "enabled": true, "trust": false}}}`: "s [x] b",
+		} {
+			u := mustParse(t, "c.json", doc, o).Upstreams["a"]
+			got := u.URL
+			if u.Command != "" {
+				got = fmt.Sprint(u.Command, " ", u.Args, " ", u.Env["A"])
+			}
+			if got != want || u.Disabled {
+				t.Errorf("%s gives %s, disabled %t", doc, got, u.Disabled)
+			}
+		}
+	})
 	t.Run("foreign keys", func(t *testing.T) {
 		cfg := mustParse(t, "c.json", `{"globalShortcut": "x", "inputs": [], "mcpServers": {"a": {"command": "s", "autoApprove": ["`+marker+`"],
 			"alwaysAllow": [], "timeout": 60, "description": "x", "envFile": ".env", "disabledTools": [], "transportType": "stdio", "name": "x",
