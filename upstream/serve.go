@@ -185,6 +185,7 @@ func (u *Upstream) reread(ctx context.Context, l *link) error {
 		return nil
 	}
 	u.logFindings(old, c)
+	u.logChanges(old, c)
 	u.catalogue.Store(c)
 	u.opts.OnChange()
 	return nil

@@ -52,7 +52,7 @@ var optionalMembers = []struct{ name, kinds, want string }{
 func inspectTool(def jsontext.Value) (Tool, []Finding, error) {
 	var t Tool
 	var findings []Finding
-	repaired := func(rule, text string) { findings = append(findings, Finding{Rule: rule, Text: text}) }
+	find := func(rule, text string) { findings = append(findings, Finding{Rule: rule, Text: text}) }
 
 	obj, err := wire.ParseObject(def)
 	if err != nil {
@@ -72,25 +72,26 @@ func inspectTool(def jsontext.Value) (Tool, []Finding, error) {
 		case !ok:
 		case string(v) == "null":
 			edits = append(edits, wire.Edit{Name: m.name})
-			repaired("null_member", m.name+" is null, which strict clients refuse; it is left out")
+			find("null_member", m.name+" is null, which strict clients refuse; it is left out")
 		case !strings.Contains(m.kinds, string(v[:1])):
 			return t, nil, &toolError{"definition", m.name + " is not " + m.want}
 		}
 	}
 	t.readHints(obj)
+	adviseText(obj, find)
 
 	schema, ok := obj.Get("inputSchema")
 	if !ok || string(schema) == "null" {
 		edits = append(edits, wire.Edit{Name: "inputSchema", Value: jsontext.Value(`{"type":"object"}`)})
-		repaired("input_schema_missing", "inputSchema is missing; an object with any properties is assumed")
+		find("input_schema_missing", "inputSchema is missing; an object with any properties is assumed")
 	} else {
-		fixed, err := inspectSchema(schema, &t)
+		fixed, err := inspectSchema(schema, &t, find)
 		if err != nil {
 			return t, findings, err
 		}
 		if fixed != nil {
 			edits = append(edits, wire.Edit{Name: "inputSchema", Value: fixed})
-			repaired("input_schema_type", `inputSchema has no type at its root; "type":"object" was added`)
+			find("input_schema_type", `inputSchema has no type at its root; "type":"object" was added`)
 		}
 	}
 	if out, ok := obj.Get("outputSchema"); ok && string(out) != "null" {
@@ -129,7 +130,7 @@ func (t *Tool) readHints(obj wire.Object) {
 
 // inspectSchema checks an inputSchema and collects its header bindings into t. It returns the
 // schema with "type":"object" added when the root had no type, else nil.
-func inspectSchema(schema jsontext.Value, t *Tool) (jsontext.Value, error) {
+func inspectSchema(schema jsontext.Value, t *Tool, find func(rule, text string)) (jsontext.Value, error) {
 	if schema.Kind() != '{' {
 		return nil, &toolError{"input_schema", "inputSchema is not an object"}
 	}
@@ -152,6 +153,7 @@ func inspectSchema(schema jsontext.Value, t *Tool) (jsontext.Value, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
+	adviseSchema(tree, find)
 	slices.SortFunc(b.out, func(a, c headerBinding) int { return strings.Compare(a.header, c.header) })
 	t.headers = b.out
 	if _, ok := tree["type"]; !ok {
