@@ -40,6 +40,10 @@ func protocolError(code int64, message string, data jsontext.Value, status int) 
 // unknownTool is the answer for a name that does not exist and for one that this caller may not see;
 // the two are the same bytes.
 func unknownTool(name string) answer {
+	const longest = 512 // no exposed name is nearly as long
+	if len(name) > longest {
+		name = strings.ToValidUTF8(name[:longest], "") + "…"
+	}
 	return protocolError(wire.CodeInvalidParams, "Unknown tool: "+name, nil, http.StatusOK)
 }
 

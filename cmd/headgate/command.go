@@ -164,11 +164,19 @@ status is 1 when there is one.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(e.stdout, "%s is valid: %d upstreams\n", e.config, len(cfg.Upstreams))
+			_, err = fmt.Fprintf(e.stdout, "%s is valid: %s\n", e.config, count(len(cfg.Upstreams), "upstream"))
 			return err
 		},
 	}
-	e.configFlag(c)
+	c.Flags().StringVarP(&e.config, "config", "c", "", "configuration `FILE` (.yaml, .json or .toml)")
 	_ = c.MarkFlagRequired("config")
 	return c
+}
+
+// count writes a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
