@@ -134,7 +134,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 			return u.reply(l, m)
 		}
 		return u.repaired(ctx, k)
-	case errors.As(err, &fault) && k.repairs == 0:
+	case errors.As(err, &fault) && k.repairs == 0 && !(fault.kind == sessionLost && u.stubborn.has(c.Name)):
 		if fault.kind == headerMismatch {
 			u.refreshNow(ctx)
 			if t := u.Catalogue().Tool(c.Name); t != nil && c.Tool != nil {
@@ -149,6 +149,9 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		}
 		return u.repaired(ctx, k)
 	case errors.As(err, &fault):
+		if fault.kind == sessionLost {
+			u.stubborn.add(c.Name)
+		}
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Refused, Cause: err}
 	case ctx.Err() != nil:
 		return nil, u.timeout(ctx, r)

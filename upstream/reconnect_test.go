@@ -172,6 +172,15 @@ func TestSecondLossIsReturned(t *testing.T) {
 	if n := s.Count("tools/call"); n != 2 {
 		t.Errorf("sent %d times", n)
 	}
+	// What is the tool's own way of refusing costs a new session once, not at every call.
+	opened := s.Count("initialize")
+	for range 3 {
+		_, err = r.call("echo", `{}`)
+		wantFailure(t, err, failure.BadUpstreamAnswer, failure.Refused)
+	}
+	if n := s.Count("initialize"); n != opened {
+		t.Errorf("%d more sessions for 3 calls", n-opened)
+	}
 }
 
 func TestKilledChild(t *testing.T) {

@@ -99,6 +99,7 @@ type Upstream struct {
 
 	knownLegacy bool     // owned by Run: ask initialize first
 	atOnce      *limiter // attempts without a pause
+	stubborn    stubborn
 	doubts      *limiter // how often a call has the era of the server verified
 
 	mu        sync.Mutex // guards the fields below
