@@ -11,6 +11,9 @@
 // arrived. Left alone, a Server keeps to its era's specification strictly, and
 // turns down a client that does not.
 //
-// The package imports the standard library only; its own tests also hold it
-// against the SDK's client. Nothing but tests may import it.
+// An [AuthServer] plays the authorization server beside them.
+//
+// The package imports the standard library only, and a library for tokens; its
+// own tests also hold it against the SDK's client. Nothing but tests may import
+// it.
 package mcptest
