@@ -1,6 +1,10 @@
 package authz
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/headgate/headgate/internal/secret"
+)
 
 // Caller is who sent a request. It is immutable.
 type Caller struct {
@@ -14,7 +18,13 @@ type Caller struct {
 	Scopes []string
 	// Claims are the claims of the caller's token; nil for keys.
 	Claims map[string]any
+
+	token secret.Text
 }
+
+// Token returns the verified token that the caller came with; it is empty for keys, which are Headgate's own
+// affair, and for the anonymous caller.
+func (c Caller) Token() secret.Text { return c.token }
 
 // NewCaller makes a caller that came without a token.
 func NewCaller(subject string, teams, scopes []string) Caller {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/secret"
 )
 
 // issuer verifies the tokens of one issuer.
@@ -108,6 +109,7 @@ func (i *issuer) verify(token string) (Caller, error) {
 		Teams:   set(names(claim(claims, i.cfg.TeamsClaim))),
 		Scopes:  set(words(claim(claims, i.cfg.ScopesClaim))),
 		Claims:  claims,
+		token:   secret.New(token),
 	}, nil
 }
 

@@ -183,6 +183,16 @@ type Upstream struct {
 	MaxAnswer int64
 	// ForwardHeaders are names, in canonical form, of client headers that are passed to the upstream.
 	ForwardHeaders []string
+	// Trust is "same-audience" where the upstream accepts the tokens that are meant for Headgate, or empty.
+	Trust string
+	// Session says who shares one session with the upstream: "shared", "caller" or "client". It is never
+	// "shared" where the credentials are the caller's.
+	Session string
+	// OAuth says how tokens for the upstream are got; its Grant is empty if they are not.
+	OAuth OAuth
+	// AllowedPrivateHosts are hosts, host or host:port in lower case, that URLs learned from the upstream may lead to
+	// although they are loopback, link-local or private.
+	AllowedPrivateHosts []string
 
 	hidden map[string]bool // keys, relative to the entry, of values that came from ${env:…} or ${file:…}
 }
@@ -227,6 +237,7 @@ func defaultUpstream(id string) *Upstream {
 		Retries:        2,
 		QueueTimeout:   5 * time.Second,
 		Breaker:        Breaker{Failures: 5, OpenFor: 10 * time.Second},
+		Session:        SessionShared,
 	}
 }
 
@@ -247,7 +258,8 @@ func (u *Upstream) Equal(o *Upstream) bool {
 		u.ConnectTimeout == o.ConnectTimeout && u.CallTimeout == o.CallTimeout &&
 		u.MaxCallTimeout == o.MaxCallTimeout && u.StartTimeout == o.StartTimeout &&
 		slices.Equal(u.Repeatable, o.Repeatable) && u.MaxAnswer == o.MaxAnswer &&
-		slices.Equal(u.ForwardHeaders, o.ForwardHeaders) &&
+		slices.Equal(u.ForwardHeaders, o.ForwardHeaders) && u.Trust == o.Trust && u.Session == o.Session &&
+		u.OAuth.equal(&o.OAuth) && slices.Equal(u.AllowedPrivateHosts, o.AllowedPrivateHosts) &&
 		u.ListTimeout == o.ListTimeout && u.FirstByteTimeout == o.FirstByteTimeout && u.Retries == o.Retries &&
 		u.Concurrent == o.Concurrent && u.QueueTimeout == o.QueueTimeout && u.Breaker == o.Breaker
 }

@@ -111,6 +111,9 @@ func (d *decoder[T]) unknown(at, rel, key string) {
 		}
 	}
 	near := nearest(key, candidates)
+	if d.foreign && rel == "" && hostEntryKeys[key] {
+		near = ""
+	}
 	switch {
 	case near != "":
 		d.l.problem(at, "unknown key; did you mean %s?", near)

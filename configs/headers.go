@@ -14,8 +14,9 @@ var hopHeaders = map[string]bool{
 	"Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true, "Expect": true,
 }
 
-// callerHeaders carry who the caller is, and stay between the caller and Headgate.
-var callerHeaders = map[string]bool{"Authorization": true, "Proxy-Authorization": true, "Cookie": true}
+// callerHeaders carry who the caller is, and stay between the caller and Headgate. So does Authorization, unless the
+// upstream is trusted with it.
+var callerHeaders = map[string]bool{"Proxy-Authorization": true, "Cookie": true}
 
 func hopOwned(canonical string) bool {
 	return hopHeaders[canonical] || strings.HasPrefix(canonical, "Mcp-Param-") || strings.HasPrefix(canonical, "Content-")
@@ -58,6 +59,8 @@ func (l *loader) headers(path string, u *Upstream) {
 		shown := l.show(at, name) + " "
 		switch {
 		case !l.headerName(at, shown, name):
+		case canonical == "Authorization":
+			l.forwardedToken(path, at, shown, u, seen)
 		case callerHeaders[canonical]:
 			l.problem(at, "%sis between the caller and Headgate and is never forwarded", shown)
 		case configured[canonical] != "":

@@ -18,6 +18,9 @@ var (
 // hostKeys are the names that desktop hosts give to the map of servers.
 var hostKeys = []string{"mcpServers", "servers", "context_servers"}
 
+// hostEntryKeys are keys of entries in hosts' files that look like misspelt ones of ours and are not.
+var hostEntryKeys = map[string]bool{"version": true}
+
 // hostFile turns a desktop host's file into our own form, in place.
 func (l *loader) hostFile(m map[string]any) {
 	var found []string
@@ -133,9 +136,14 @@ func (l *loader) hostEntry(at string, entry any) any {
 			read(key, "url")
 		}
 	}
-	if _, isBool := m["trust"].(bool); isBool {
-		delete(m, "trust") // not the trust of Headgate's own key
-		l.warn(join(at, "trust"), "ignored, since it means nothing to Headgate")
+	// Keys that hosts have too, with another meaning.
+	_, trusted := m["trust"].(bool)
+	login, isMap := asMap(m["oauth"])
+	for key, theirs := range map[string]bool{"trust": trusted, "oauth": isMap && login["grant"] == nil} {
+		if theirs {
+			delete(m, key)
+			l.warn(join(at, key), "ignored, since it means nothing to Headgate")
+		}
 	}
 	if command, isMap := asMap(m["command"]); isMap {
 		delete(m, "command")

@@ -116,6 +116,9 @@ func warnReadable(path string, cfg *Config) []string {
 }
 
 func holdsCredentials(u *Upstream) bool {
+	if u.OAuth.ClientSecret != "" && !u.hidden["oauth.client_secret"] {
+		return true
+	}
 	for section, values := range map[string]map[string]string{"headers": u.Headers, "env": u.Env} {
 		for k, v := range values {
 			if v != "" && credentialName(k) && !u.hidden[join(section, k)] {

@@ -76,12 +76,18 @@ func TestAllKeys(t *testing.T) {
 	web.ForwardHeaders = []string{"X-Request-Id"}
 	web.CallTimeout, web.MaxCallTimeout = 2*time.Minute, 2*time.Minute
 	web.Repeatable, web.MaxAnswer = []string{"get_*"}, 1e9
+	web.Session, web.AllowedPrivateHosts = SessionClient, []string{"idp.internal", "[::1]:8443"}
+	web.OAuth = OAuth{Grant: GrantTokenExchange, TokenURL: "http://idp.internal/token", ClientID: "gw", ClientSecret: "s3cret",
+		Scopes: []string{"read", "write"}, Audience: "https://api.example.com"}
+	same := defaultUpstream("same")
+	same.Type, same.URL, same.Headers = TypeHTTP, "https://mcp.example.com/mcp", map[string]string{"Authorization": "Bearer own"}
+	same.Trust, same.ForwardHeaders, same.Session = TrustSameAudience, []string{"Authorization"}, SessionCaller
 	child := defaultUpstream("child")
 	child.Type, child.Command, child.Args, child.Cwd, child.Disabled = TypeStdio, "server", []string{"--stdio"}, "/srv", true
 	child.Env = map[string]string{"LOG_LEVEL": "warn"}
 	want := &Config{
 		Listen:         "[::1]:0",
-		Upstreams:      map[string]*Upstream{"web": web, "child": child},
+		Upstreams:      map[string]*Upstream{"web": web, "same": same, "child": child},
 		Lists:          Lists{PageSize: 10, StaleFor: time.Hour},
 		AllowedHosts:   []string{"gw.example.com", "gw.example.com:8443", "[::1]:80"},
 		AllowedOrigins: []string{"https://app.example.com", "vscode-webview://abc"},
@@ -92,6 +98,10 @@ func TestAllKeys(t *testing.T) {
 		Naming:         Naming{Separator: ".", MaxNameLength: 128},
 	}
 	clearPrivate(got)
+	if len(got.Warnings) != 3 || !strings.Contains(got.Warnings[1], "upstreams.web: calls need a token of the caller, and without auth.jwt") {
+		t.Errorf("warnings = %q", got.Warnings)
+	}
+	got.Warnings = nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("configuration:\n%v\nwant:\n%v", got, want)
 	}
@@ -144,11 +154,14 @@ func TestFullExampleShowsDefaults(t *testing.T) {
 		}
 	}
 	for _, f := range upstreamFields {
-		name := "    " + f.name
-		if _, inner, ok := strings.Cut(f.name, "."); ok {
-			name = "      " + inner
+		shown := "\n    " + f.name + ":"
+		if section, name, ok := strings.Cut(f.name, "."); ok {
+			shown = "\n      " + name + ":"
+			if !strings.Contains(string(text), "\n    "+section+":") {
+				t.Errorf("full.yaml does not show upstreams.*.%s", section)
+			}
 		}
-		if !strings.Contains(string(text), "\n"+name+":") {
+		if !strings.Contains(string(text), shown) {
 			t.Errorf("full.yaml does not show upstreams.*.%s", f.name)
 		}
 		if d, ok := f.at(got.Upstreams["team-docs"]).(*time.Duration); ok && *d != *f.at(defaultUpstream("x")).(*time.Duration) {
@@ -192,32 +205,41 @@ var samples = map[string][2]string{
 	"naming.separator":         {"__", "__"},
 	"naming.max_name_length":   {"7", "7"},
 
-	"upstreams.web.type":               {"sse", "sse"},
-	"upstreams.web.url":                {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},
-	"upstreams.web.headers":            {"{X-A: b}", ""},
-	"upstreams.child.command":          {"other", "other"},
-	"upstreams.child.args":             {"[a, b]", "a,b"},
-	"upstreams.child.env":              {"{A: b}", ""},
-	"upstreams.child.cwd":              {"/srv", "/srv"},
-	"upstreams.web.disabled":           {"true", "true"},
-	"upstreams.web.prefix":             {`"w"`, "w"},
-	"upstreams.web.era":                {"modern", "modern"},
-	"upstreams.web.connect_timeout":    {"7s", "7s"},
-	"upstreams.web.call_timeout":       {"7s", "7s"},
-	"upstreams.web.max_call_timeout":   {"7m", "7m"},
-	"upstreams.child.start_timeout":    {"7s", "7s"},
-	"upstreams.web.repeatable":         {`["get_*"]`, "get_*"},
-	"upstreams.web.max_answer":         {"7KiB", "7KiB"},
-	"upstreams.web.forward_headers":    {"[X-Request-Id]", "x-request-id"},
-	"upstreams.web.list_timeout":       {"7s", "7s"},
-	"upstreams.web.first_byte_timeout": {"7s", "7s"},
-	"upstreams.web.retries":            {"7", "7"},
-	"upstreams.web.concurrent":         {"7", "7"},
-	"upstreams.web.queue_timeout":      {"7s", "7s"},
-	"upstreams.web.breaker.failures":   {"7", "7"},
-	"upstreams.web.breaker.open_for":   {"7s", "7s"},
-	"upstreams.my-child.disabled":      {"true", "1"},
-	"upstreams.my-child.call_timeout":  {"7s", "7s"},
+	"upstreams.web.type":                  {"sse", "sse"},
+	"upstreams.web.url":                   {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},
+	"upstreams.web.headers":               {"{X-A: b}", ""},
+	"upstreams.child.command":             {"other", "other"},
+	"upstreams.child.args":                {"[a, b]", "a,b"},
+	"upstreams.child.env":                 {"{A: b}", ""},
+	"upstreams.child.cwd":                 {"/srv", "/srv"},
+	"upstreams.web.disabled":              {"true", "true"},
+	"upstreams.web.prefix":                {`"w"`, "w"},
+	"upstreams.web.era":                   {"modern", "modern"},
+	"upstreams.web.connect_timeout":       {"7s", "7s"},
+	"upstreams.web.call_timeout":          {"7s", "7s"},
+	"upstreams.web.max_call_timeout":      {"7m", "7m"},
+	"upstreams.child.start_timeout":       {"7s", "7s"},
+	"upstreams.web.repeatable":            {`["get_*"]`, "get_*"},
+	"upstreams.web.max_answer":            {"7KiB", "7KiB"},
+	"upstreams.web.forward_headers":       {"[X-Request-Id]", "x-request-id"},
+	"upstreams.web.list_timeout":          {"7s", "7s"},
+	"upstreams.web.first_byte_timeout":    {"7s", "7s"},
+	"upstreams.web.retries":               {"7", "7"},
+	"upstreams.web.concurrent":            {"7", "7"},
+	"upstreams.web.queue_timeout":         {"7s", "7s"},
+	"upstreams.web.breaker.failures":      {"7", "7"},
+	"upstreams.web.breaker.open_for":      {"7s", "7s"},
+	"upstreams.my-child.disabled":         {"true", "1"},
+	"upstreams.my-child.call_timeout":     {"7s", "7s"},
+	"upstreams.web.trust":                 {"same-audience", "same-audience"},
+	"upstreams.web.session":               {"client", "client"},
+	"upstreams.login.oauth.grant":         {"token_exchange", "token_exchange"},
+	"upstreams.login.oauth.token_url":     {`"https://idp.example.com/token"`, "https://idp.example.com/token"},
+	"upstreams.login.oauth.client_id":     {"other", "other"},
+	"upstreams.login.oauth.client_secret": {"other", "other"},
+	"upstreams.login.oauth.scopes":        {"[a, b]", "a,b"},
+	"upstreams.login.oauth.audience":      {`"https://api.example.com"`, "https://api.example.com"},
+	"upstreams.web.allowed_private_hosts": {"[a.example.com]", "a.example.com"},
 }
 
 const sampleUpstreams = `
@@ -225,6 +247,7 @@ upstreams:
   web: {url: https://mcp.example.com/mcp}
   child: {command: server}
   my-child: {command: server}
+  login: {url: https://mcp.example.com/mcp, oauth: {grant: client_credentials, client_id: a, client_secret: b}}
 `
 
 // TestEveryKeyHasAnEffect is the guard against settings that are accepted and ignored: each key of the schema
@@ -240,6 +263,9 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 		owner := "web"
 		if slices.Contains(stdioOnly, f.name) {
 			owner = "child"
+		}
+		if strings.HasPrefix(f.name, "oauth.") {
+			owner = "login" // none of them can stand alone
 		}
 		keys = append(keys, "upstreams."+owner+"."+f.name)
 	}
@@ -257,7 +283,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 			if reflect.DeepEqual(base, fromFile) {
 				t.Errorf("setting %s in the file changes nothing", key)
 			}
-			if base.String() == fromFile.String() {
+			if base.String() == fromFile.String() && !strings.HasSuffix(key, "client_secret") {
 				t.Errorf("setting %s in the file does not show", key)
 			}
 			if sample[1] == "" {
@@ -289,6 +315,15 @@ func yamlWith(key, value string) string {
 		return sampleUpstreams + key + ": " + value + "\n"
 	case parts[0] != "upstreams":
 		return sampleUpstreams + fmt.Sprintf("%s: {%s: %s}\n", parts[0], parts[1], value)
+	}
+	if parts[2] == "oauth" {
+		given := map[string]string{"grant": "client_credentials", "client_id": "a", "client_secret": "b"}
+		given[parts[3]] = value
+		var all []string
+		for k, v := range given {
+			all = append(all, k+": "+v)
+		}
+		return strings.Replace(sampleUpstreams, "grant: client_credentials, client_id: a, client_secret: b", strings.Join(all, ", "), 1)
 	}
 	own := map[string]string{"web": "url: https://mcp.example.com/mcp", "child": "command: server"}[parts[1]]
 	if len(parts) == 4 {

@@ -64,6 +64,15 @@ var upstreamFields = []field[Upstream]{
 	{name: "repeatable", at: func(u *Upstream) any { return &u.Repeatable }},
 	{name: "max_answer", at: func(u *Upstream) any { return &u.MaxAnswer }},
 	{name: "forward_headers", at: func(u *Upstream) any { return &u.ForwardHeaders }},
+	{name: "trust", at: func(u *Upstream) any { return &u.Trust }},
+	{name: "session", at: func(u *Upstream) any { return &u.Session }},
+	{name: "oauth.grant", at: func(u *Upstream) any { return &u.OAuth.Grant }},
+	{name: "oauth.token_url", at: func(u *Upstream) any { return &u.OAuth.TokenURL }, url: true},
+	{name: "oauth.client_id", at: func(u *Upstream) any { return &u.OAuth.ClientID }},
+	{name: "oauth.client_secret", at: func(u *Upstream) any { return &u.OAuth.ClientSecret }, secret: true},
+	{name: "oauth.scopes", at: func(u *Upstream) any { return &u.OAuth.Scopes }},
+	{name: "oauth.audience", at: func(u *Upstream) any { return &u.OAuth.Audience }},
+	{name: "allowed_private_hosts", at: func(u *Upstream) any { return &u.AllowedPrivateHosts }},
 }
 
 // apiKeyFields are the keys of one entry of auth.api_keys.
@@ -110,7 +119,7 @@ var limitFields = []field[Limits]{
 
 // httpOnly and stdioOnly are the keys of upstreamFields that mean nothing on the other kind of transport.
 var (
-	httpOnly  = []string{"url", "headers", "connect_timeout", "first_byte_timeout", "forward_headers"}
+	httpOnly  = []string{"url", "headers", "connect_timeout", "first_byte_timeout", "forward_headers", "trust", "oauth", "allowed_private_hosts"}
 	stdioOnly = []string{"command", "args", "env", "cwd", "start_timeout"}
 )
 
@@ -122,14 +131,10 @@ var reserved = map[string]bool{
 	"failures":    true,
 	"log.subject": true,
 
-	"upstreams.*.guard":                 true,
-	"upstreams.*.check_arguments":       true,
-	"upstreams.*.check_results":         true,
-	"upstreams.*.texts":                 true,
-	"upstreams.*.guidance":              true,
-	"upstreams.*.leak_filter":           true,
-	"upstreams.*.trust":                 true,
-	"upstreams.*.session":               true,
-	"upstreams.*.oauth":                 true,
-	"upstreams.*.allowed_private_hosts": true,
+	"upstreams.*.guard":           true,
+	"upstreams.*.check_arguments": true,
+	"upstreams.*.check_results":   true,
+	"upstreams.*.texts":           true,
+	"upstreams.*.guidance":        true,
+	"upstreams.*.leak_filter":     true,
 }

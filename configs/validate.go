@@ -210,6 +210,7 @@ func (l *loader) upstream(path string, u *upstreamSource) {
 		}
 	}
 	l.headers(path, u.Upstream)
+	l.credentials(path, u)
 	l.process(path, u.Upstream)
 }
 

@@ -93,6 +93,9 @@ upstreams:
     prefix: ${env:MARK}
     repeatable: ["${env:MARK}"]
     forward_headers: ["x-${env:MARK}"]
+  login:
+    url: https://mcp.example.com/mcp
+    oauth: {grant: client_credentials, client_id: a, client_secret: `+marker+`, token_url: "https://u:`+marker+`@idp.example.com/token?k=`+marker+`"}
   url:
     url: https://mcp.example.com/${file:`+secretFile+`}
   child:
@@ -106,16 +109,16 @@ allowed_hosts: ["${env:MARK}"]
 		t.Fatalf("the marker did not reach the configuration")
 	}
 	var logged bytes.Buffer
-	slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "config", good, "upstream", good.Upstreams["web"])
-	asJSON, err := json.Marshal(map[string]any{"c": good, "u": good.Upstreams})
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "config", good, "upstream", good.Upstreams["web"], "oauth", good.Upstreams["login"].OAuth)
+	asJSON, err := json.Marshal(map[string]any{"c": good, "u": good.Upstreams, "o": good.Upstreams["login"].OAuth})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for how, text := range map[string]string{
 		"Redacted": fmt.Sprintf("%#v", good.Redacted()),
 		"%v":       fmt.Sprintf("%v %v", good, good.Upstreams),
-		"%+v":      fmt.Sprintf("%+v %+v", good, good.Upstreams["web"]),
-		"%#v":      fmt.Sprintf("%#v %#v", good, good.Upstreams["child"]),
+		"%+v":      fmt.Sprintf("%+v %+v %+v", good, good.Upstreams["web"], good.Upstreams["login"].OAuth),
+		"%#v":      fmt.Sprintf("%#v %#v %#v", good, good.Upstreams["child"], good.Upstreams["login"].OAuth),
 		"%s":       fmt.Sprintf("%s %q", good, good),
 		"slog":     logged.String(),
 		"JSON":     string(asJSON),
@@ -129,6 +132,9 @@ allowed_hosts: ["${env:MARK}"]
 	}
 
 	bad := []string{
+		"upstreams: {a: {url: 'https://mcp.example.com', oauth: {grant: x, client_id: a, client_secret: '" + marker + "\\n'}}}",
+		"upstreams: {a: {url: 'https://mcp.example.com', oauth: {client_secret: ['" + marker + "'], token_url: 'x:" + marker + "'}}}",
+		"upstreams: {a: {url: 'https://mcp.example.com', oauth: {grant: '${env:MARK}', scopes: ['${env:MARK} b']}, session: '${env:MARK}', trust: '${env:MARK}'}}",
 		"listen: ${env:MARK}", "admin_listen: 127.0.0.1:${env:PORT_MARK}", "drain: ${env:MARK}", "max_body: ${env:MARK}",
 		"lists: {page_size: '${env:MARK}'}", "log: {level: '${env:MARK}'}", "log: {format: '${env:MARK}'}",
 		"naming: {separator: '${env:MARK}'}", "allowed_hosts: ['${env:MARK}!']", "allowed_origins: ['${env:MARK}']",
@@ -214,12 +220,12 @@ func TestHostFiles(t *testing.T) {
 	})
 	t.Run("dialects", func(t *testing.T) {
 		for doc, want := range map[string]string{
-			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "trust": true, "timeout": 600}}}`:           "https://mcp.example.com/mcp",
-			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "url": "https://mcp.example.com/sse"}}}`:    "https://mcp.example.com/mcp",
-			`{"mcpServers": {"a": {"serverUrl": "https://mcp.example.com/mcp", "disabled": false}}}`:                     "https://mcp.example.com/mcp",
-			`{"context_servers": {"a": {"source": "custom", "command": "s", "args": ["x"], "env": {"A": "b"}}}}`:         "s [x] b",
-			`{"context_servers": {"a": {"command": {"path": "s", "args": ["x"], "env": {"A": "b"}}, "settings": {}}}}`:   "s [x] b",
-			`{"mcpServers": {"a": {"command": "s", "args": ["x"], "env": {"A": "b"}, "enabled": true, "trust": false}}}`: "s [x] b",
+			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "trust": true, "timeout": 600, "oauth": {"enabled": true}}}}`: "https://mcp.example.com/mcp",
+			`{"mcpServers": {"a": {"httpUrl": "https://mcp.example.com/mcp", "url": "https://mcp.example.com/sse"}}}`:                      "https://mcp.example.com/mcp",
+			`{"mcpServers": {"a": {"serverUrl": "https://mcp.example.com/mcp", "disabled": false}}}`:                                       "https://mcp.example.com/mcp",
+			`{"context_servers": {"a": {"source": "custom", "command": "s", "args": ["x"], "env": {"A": "b"}}}}`:                           "s [x] b",
+			`{"context_servers": {"a": {"command": {"path": "s", "args": ["x"], "env": {"A": "b"}}, "settings": {}}}}`:                     "s [x] b",
+			`{"mcpServers": {"a": {"command": "s", "args": ["x"], "env": {"A": "b"}, "enabled": true, "trust": false}}}`:                   "s [x] b",
 		} {
 			u := mustParse(t, "c.json", doc, o).Upstreams["a"]
 			got := u.URL
@@ -358,7 +364,22 @@ func TestEqualSeesEverySetting(t *testing.T) {
 			case reflect.Map:
 				v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
 			case reflect.Struct:
-				v.Field(0).SetInt(v.Field(0).Int() + 1)
+				for n := range v.NumField() {
+					switch part := v.Field(n); part.Kind() {
+					case reflect.Slice:
+						part.Set(reflect.ValueOf([]string{"x"}))
+					case reflect.String:
+						part.SetString("other")
+					default:
+						part.SetInt(part.Int() + 1)
+					}
+					if a.Equal(b) || b.Equal(a) {
+						t.Errorf("the change of %s goes unseen", v.Type().Field(n).Name)
+					}
+					if n < v.NumField()-1 {
+						v.Set(reflect.ValueOf(a).Elem().Field(i))
+					}
+				}
 			default:
 				t.Fatalf("no change for a %s", v.Kind())
 			}

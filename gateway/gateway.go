@@ -105,7 +105,6 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		opts:     opts,
 		cursors:  newCursors(),
 		changed:  make(chan struct{}, 1),
-		sessions: newSessions(),
 		drained:  make(chan struct{}),
 		cfg:      cfg,
 		fleet:    make(map[memberKey]*member),
@@ -117,6 +116,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		bodyTime: 30 * time.Second,
 		bodies:   newBodies(cfg.Overload.Bodies),
 	}
+	g.sessions = newSessions(g.sessionOver)
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
 	var err error
 	if g.access, err = g.newAccess(cfg, nil); err != nil {
@@ -144,6 +144,9 @@ func (g *Gateway) newMember(cfg *configs.Config, key memberKey, entry *configs.U
 	}
 	if o.Refresh == 0 {
 		o.Refresh = cfg.Lists.TTL
+	}
+	if o.SessionIdle == 0 {
+		o.SessionIdle = cfg.SessionIdle
 	}
 	return &member{up: upstream.New(entry, o), entry: entry, done: make(chan struct{})}
 }
@@ -311,7 +314,8 @@ func (g *Gateway) Apply(cfg *configs.Config) error {
 			delete(g.fleet, key)
 			continue
 		}
-		if replaceAll || !sameConnection(m.entry, entry) {
+		idles := cfg.SessionIdle != g.cfg.SessionIdle && entry.Session != configs.SessionShared
+		if replaceAll || idles || !sameConnection(m.entry, entry) {
 			n := g.newMember(cfg, key, entry)
 			g.next[key] = n
 			g.startMember(n)

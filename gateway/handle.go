@@ -23,6 +23,9 @@ type exchange struct {
 	header http.Header // nil on stdio
 	id     wire.ID
 	routed route
+	// session is the client's own with Headgate, on which servers may base sessions of theirs; "" for a
+	// client that has none.
+	session string
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
 	logLevel     string         // least level of log messages wanted; "" for none
@@ -160,6 +163,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		LogLevel:     x.logLevel,
 		Progress:     x.progress,
 		Header:       x.header,
+		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session},
 		Notify:       x.notify,
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 	if m.Method == "logging/setLevel" {
 		return s.setLevel(x)
 	}
-	x.logLevel = s.level()
+	x.logLevel, x.session = s.level(), s.id
 	return g.handle(ctx, x)
 }
 

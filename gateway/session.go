@@ -117,13 +117,17 @@ func (s *session) idleSince() (time.Time, bool) {
 
 // sessions are the sessions that stand, by id.
 type sessions struct {
+	over func(*session) // is told of every session that ends
+
 	mu  sync.Mutex // guards all
 	all map[string]*session
 	// held counts them, by owner
 	held tally
 }
 
-func newSessions() *sessions { return &sessions{all: make(map[string]*session)} }
+func newSessions(over func(*session)) *sessions {
+	return &sessions{over: over, all: make(map[string]*session)}
+}
 
 // open adds a session; false when there are most in all already, or each of its owner's.
 func (ss *sessions) open(s *session, most, each int) bool {
@@ -157,6 +161,7 @@ func (ss *sessions) close(s *session) {
 	}
 	ss.mu.Unlock()
 	s.end()
+	ss.over(s)
 }
 
 // sweep ends the sessions that have been idle for longer than limit. A session with a request or a

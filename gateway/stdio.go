@@ -49,6 +49,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 		term:    term,
 		slots:   make(chan struct{}, maxConcurrent),
 	}
+	defer g.sessionOver(c.session)
 	finished := make(chan struct{})
 	wrote := make(chan error, 1)
 	go func() { wrote <- c.write(out, cancel, finished) }()
@@ -273,7 +274,7 @@ func (c *stdioClient) shookHands() bool {
 
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 	n := &stdioNotifier{client: c}
-	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify}
+	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify, session: c.session.id}
 	a := c.g.observe(ctx, x, m, func(ctx context.Context) answer { return c.answer(ctx, x, m) })
 	n.close()
 	if a.silent || ctx.Err() != nil {

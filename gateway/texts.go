@@ -24,6 +24,10 @@ var texts = map[failure.Reason]string{
 		"Wait for one of the calls to finish, or {seconds}, before calling again.",
 }
 
+// callersRefused is the text where the credentials are not Headgate's but the caller's.
+var callersRefused = "Tool {tool} was not run: its server {server} does not accept the credentials of the user on whose behalf it was called. Repeating the call will not help. " +
+	"Tell the user that they have to sign in again, or have to be given access to server {server}."
+
 // The texts for an outcome that is not known, by whether the call may be repeated.
 var (
 	timeoutNotSent = "Tool {tool} was not started: its server {server} took no request within {seconds}. Nothing was sent, so nothing has happened. " +
@@ -52,6 +56,8 @@ func failureText(f *failure.Failure, tool string, repeatable bool) string {
 	case failure.Timeout:
 		wait = f.Limit
 		text = pick(f.Outcome == failure.NotStarted, timeoutNotSent, pick(repeatable, timeoutRepeatable, timeoutUnknown))
+	case failure.CredentialsRefused:
+		text = pick(f.Callers, callersRefused, text)
 	case failure.ConnectionLost:
 		text = pick(repeatable, lostRepeatable, lostUnknown)
 	}

@@ -35,6 +35,8 @@ type Call struct {
 	Progress jsontext.Value
 	// Header holds the client's HTTP headers, of which only the configured ones are forwarded.
 	Header http.Header
+	// Caller is on whose behalf the call is made.
+	Caller Caller
 	// Notify receives progress and log notifications of the call in order, with the client's own
 	// progress token. It must not block. nil drops them.
 	Notify func(method string, params jsontext.Value)
@@ -96,12 +98,18 @@ type calling struct {
 }
 
 func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
+	if u.keepsApart(u.era()) {
+		return u.attemptApart(ctx, k)
+	}
 	c := k.Call
 	l, err := u.live(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{id: u.ids.Add(1), method: c.Method, tries: k.tries, onReply: k.clock.reply}
+	if u.keepsApart(l.peer.era) { // it was of another era before
+		return u.attemptApart(ctx, k)
+	}
+	r := &request{id: u.ids.Add(1), method: c.Method, caller: &c.Caller, tries: k.tries, onReply: k.clock.reply}
 	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel}
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
@@ -122,6 +130,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	if err == nil {
 		return u.reply(l, m)
 	}
+	u.blame(err)
 	var fault *hopError
 	switch {
 	case errors.As(err, &fault) && fault.kind == eraDoubtful:
@@ -143,7 +152,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 				k.Call = &again
 			}
 		} else {
-			u.log.Info("the hop is set up again", "reason", fault.Error())
+			u.log.Info("the hop is set up again", "reason", u.redact.Replace(fault.Error()))
 			l.fail(err)
 			u.dropLink(l, err)
 		}
@@ -189,7 +198,8 @@ func lostOnTheWay(err error) bool {
 // unreachable reports that nothing was sent because nobody was there.
 func unreachable(err error) bool {
 	f := failure.As(err)
-	return f != nil && f.Reason == failure.Unavailable && f.Outcome == failure.NotStarted
+	var creds *credentialError
+	return f != nil && f.Reason == failure.Unavailable && f.Outcome == failure.NotStarted && !errors.As(err, &creds)
 }
 
 func (u *Upstream) timeout(ctx context.Context, r *request) error {
@@ -215,7 +225,7 @@ func (u *Upstream) reply(l *link, m wire.Message) (*Reply, error) {
 
 func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
 	h := make(http.Header, 4)
-	for _, name := range u.cfg.ForwardHeaders {
+	for _, name := range forwarded(u.cfg.ForwardHeaders) {
 		if v := c.Header.Values(name); len(v) > 0 {
 			h[http.CanonicalHeaderKey(name)] = v
 		}
@@ -298,7 +308,7 @@ func (u *Upstream) ensureLogLevel(ctx context.Context, l *link, level string) {
 // live returns the current link. While the server is being connected it waits, and when the server
 // was down it asks for an attempt and waits for that, both for a bounded time.
 func (u *Upstream) live(ctx context.Context) (*link, error) {
-	t := time.NewTimer(min(waitForLink, u.cfg.ConnectTimeout))
+	t := time.NewTimer(u.linkWait())
 	defer t.Stop()
 	seen := -1
 	for {

@@ -221,7 +221,7 @@ func (u *Upstream) listPage(ctx context.Context, l *link, method string, cursor 
 	}
 	if msg.Error != nil {
 		code, text, _ := wire.ErrorCode(msg.Error)
-		return nil, fmt.Errorf("%s: %w", method, &rpcError{code: code, message: text})
+		return nil, fmt.Errorf("%s: %w", method, &rpcError{code: code, message: u.redact.clip(text, 200)})
 	}
 	result, err := wire.ParseObject(msg.Result)
 	if err != nil {

@@ -191,7 +191,7 @@ func (u *Upstream) discover(ctx context.Context, t transport) (*peer, string, er
 		code, text, _ := wire.ErrorCode(m.Error)
 		if code != wire.CodeUnsupportedVersion {
 			if u.cfg.Era == "modern" {
-				return nil, "", fmt.Errorf("%w: it answered error %d: %q", errNotModern, code, clip(text, 200))
+				return nil, "", fmt.Errorf("%w: it answered error %d: %q", errNotModern, code, u.redact.clip(text, 200))
 			}
 			return nil, legacyVersions[0], nil
 		}
@@ -250,7 +250,7 @@ func (u *Upstream) initialize(ctx context.Context, t transport, version string) 
 	}
 	if m.Error != nil {
 		code, text, _ := wire.ErrorCode(m.Error)
-		return nil, fmt.Errorf("initialize: %w", &rpcError{code, text})
+		return nil, fmt.Errorf("initialize: %w", &rpcError{code, u.redact.clip(text, 200)})
 	}
 	obj, err := wire.ParseObject(m.Result)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,7 @@ type duplex struct {
 	server string // id of the upstream, for failures
 	events events
 	log    *slog.Logger
-	redact *strings.Replacer
+	redact *masker
 	noise  *limiter // warnings about what the server says, so that it cannot flood the log
 	out    chan *outgoing
 	gone   chan struct{} // closed by fail
@@ -275,7 +274,7 @@ func (d *duplex) readLoop(read func() ([]byte, error)) {
 		if err != nil {
 			if !d.invalid(data, err) {
 				// Secrets are masked before the text is cut, which could leave half of one.
-				text := clip(d.redact.Replace(string(data[:min(len(data), 4096)])), 200)
+				text := d.redact.clip(string(data), 200)
 				d.warn("output of the server that is not a message is skipped", "text", text, "reason", err.Error())
 			}
 			continue

@@ -126,7 +126,7 @@ func TestBadAnswersOverHTTP(t *testing.T) {
 			rawHTTP(c, "HTTP/1.1 503 Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+
 				`{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"busy"}}`)
 		}, failure.Overloaded, failure.Refused, time.Second},
-		{"503", func(c *mcptest.Call) { c.Raw(503, "text/html", html) }, failure.BadUpstreamAnswer, failure.Unknown, 0},
+		{"503", func(c *mcptest.Call) { c.Raw(503, "text/html", html) }, failure.ConnectionLost, failure.Unknown, 0},
 		{"401", func(c *mcptest.Call) { c.Raw(401, "", "") }, failure.CredentialsRefused, failure.Refused, 0},
 		{"401 with an error", func(c *mcptest.Call) {
 			c.Raw(401, "application/json", `{"jsonrpc":"2.0","id":`+c.ID+`,"error":{"code":-32001,"message":"token"}}`)

@@ -43,7 +43,7 @@ type streamable struct {
 func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
-		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), maxAnswer: u.cfg.MaxAnswer},
+		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer},
 		url:      u.cfg.URL,
 		events:   u.events(),
 		log:      u.log,
@@ -215,7 +215,7 @@ func (s *streamable) hopFault(status int, m wire.Message) error {
 		return nil // the prober judges
 	}
 	code, text, _ := wire.ErrorCode(m.Error)
-	cause := fmt.Errorf("HTTP %d, error %d %q", status, code, clip(text, 100))
+	cause := fmt.Errorf("HTTP %d, error %d %q", status, code, s.redact.clip(text, 100))
 	if p.era == Legacy {
 		switch {
 		case status == http.StatusBadRequest && (code == wire.CodeUnsupportedVersion || code == wire.CodeHeaderMismatch):

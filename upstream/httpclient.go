@@ -70,6 +70,19 @@ func bareError(err error) error {
 // get any answer. r.sent is set as soon as there is a connection, which is before the first byte is
 // written.
 func (h *httpCore) do(ctx context.Context, method, target string, body []byte, header http.Header, r *request) (*http.Response, error) {
+	for renewed := false; ; renewed = true {
+		with, resp, err := h.send(ctx, method, target, body, header, r)
+		if err != nil || renewed || !h.creds.renew(with, resp) {
+			return resp, err
+		}
+		if r != nil {
+			r.sent.Store(false) // what was sent was turned away
+		}
+	}
+}
+
+// send is do with one token.
+func (h *httpCore) send(ctx context.Context, method, target string, body []byte, header http.Header, r *request) (with shown, _ *http.Response, _ error) {
 	s := &sending{}
 	if r != nil {
 		s.tries = r.tries
@@ -82,19 +95,21 @@ func (h *httpCore) do(ctx context.Context, method, target string, body []byte, h
 	}
 	req, err := retryablehttp.NewRequestWithContext(httptrace.WithClientTrace(ctx, s.trace.hooks()), method, target, content)
 	if err != nil {
-		return nil, h.failure(failure.Unavailable, failure.NotStarted, err)
+		return with, nil, h.failure(failure.Unavailable, failure.NotStarted, err)
 	}
-	req.Header = header
+	if req.Header, with, err = h.creds.put(ctx, header, r); err != nil {
+		return with, nil, err
+	}
 	resp, err := s.engine(h.client).Do(req)
 	switch {
 	case err == nil:
-		return resp, nil
+		return with, resp, nil
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return with, nil, ctx.Err()
 	case s.reached:
-		return nil, h.failure(failure.ConnectionLost, failure.Unknown, bareError(err))
+		return with, nil, h.failure(failure.ConnectionLost, failure.Unknown, bareError(err))
 	}
-	return nil, h.failure(failure.Unavailable, failure.NotStarted, bareError(err))
+	return with, nil, h.failure(failure.Unavailable, failure.NotStarted, bareError(err))
 }
 
 // httpCore is what the two HTTP transports share.
@@ -102,6 +117,8 @@ type httpCore struct {
 	server     string
 	client     *http.Client
 	configured http.Header // the headers of the configuration
+	creds      *credentials
+	redact     *masker
 	maxAnswer  int64
 }
 

@@ -77,6 +77,7 @@ type request struct {
 	id     int64 // from Upstream.ids, so that no two links ever share one
 	method string
 	params jsontext.Value
+	caller *Caller     // whose credentials it carries; nil for those of the session
 	header http.Header // HTTP only: Mcp-Name, Mcp-Param-* and forwarded headers; nil for none
 	// onNotify receives the notifications that belong to this request, in order, until roundTrip
 	// returns. It must not block. nil drops them.

@@ -254,7 +254,7 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 			l.fail(err)
 			return
 		}
-		u.log.Debug("the stream for announcements ended", "error", fmt.Sprint(err))
+		u.log.Debug("the stream for announcements ended", "error", u.redact.Replace(fmt.Sprint(err)))
 		if time.Since(began) > time.Minute {
 			pause.Reset()
 		}
@@ -266,6 +266,10 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 
 // refreshNow has the catalogue read again and waits for it, within ctx.
 func (u *Upstream) refreshNow(ctx context.Context) {
+	if u.parent != nil {
+		u.parent.refreshNow(ctx)
+		return
+	}
 	done := make(chan struct{})
 	u.mu.Lock()
 	u.refreshes = append(u.refreshes, done)

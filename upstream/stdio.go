@@ -216,7 +216,7 @@ const (
 	stderrTail    = 5
 )
 
-func drainStderr(r *os.File, log *slog.Logger, redact *strings.Replacer) *stderrLog {
+func drainStderr(r *os.File, log *slog.Logger, redact *masker) *stderrLog {
 	s := &stderrLog{r: r, done: make(chan struct{})}
 	limit := newLimiter(stderrLines, time.Minute)
 	go func() {

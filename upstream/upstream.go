@@ -49,6 +49,9 @@ type Options struct {
 	RereadGap time.Duration
 	// MaxBackoff caps the pause between attempts to connect; 0 means 30 seconds.
 	MaxBackoff time.Duration
+	// SessionIdle is how long a session that belongs to one caller or client stays open without a call; 0
+	// means 30 minutes.
+	SessionIdle time.Duration
 }
 
 func (o *Options) setDefaults(cfg *configs.Upstream) {
@@ -74,6 +77,7 @@ func (o *Options) setDefaults(cfg *configs.Upstream) {
 	def(&o.HTTPProbeTimeout, 5*time.Second)
 	def(&o.RereadGap, time.Second)
 	def(&o.MaxBackoff, 30*time.Second)
+	def(&o.SessionIdle, 30*time.Minute)
 }
 
 // Upstream is one server. Run drives it; all other methods may be called at any time from any
@@ -82,8 +86,12 @@ type Upstream struct {
 	cfg    *configs.Upstream
 	opts   Options
 	log    *slog.Logger
-	redact *strings.Replacer
-	ids    atomic.Int64 // request ids, unique over all links
+	redact *masker
+	creds  *credentials
+	apart  apart                  // sessions of single callers
+	parent *Upstream              // of such a session, whose catalogue is the parent's; nil otherwise
+	holder atomic.Pointer[Caller] // whose session it is; nil otherwise
+	ids    atomic.Int64           // request ids, unique over all links
 
 	catalogue atomic.Pointer[Catalogue]
 	changed   chan struct{} // capacity 1: the server announced a change
@@ -128,12 +136,19 @@ const (
 
 // New validates nothing that configs has not, and does no I/O.
 func New(cfg *configs.Upstream, opts Options) *Upstream {
+	u := newUpstream(cfg, opts)
+	u.creds = newCredentials(u)
+	u.redact = &masker{redactor(cfg), u.creds.tokens}
+	return u
+}
+
+// newUpstream makes an Upstream without credentials and masker.
+func newUpstream(cfg *configs.Upstream, opts Options) *Upstream {
 	opts.setDefaults(cfg)
 	return &Upstream{
 		cfg:     cfg,
 		opts:    opts,
 		log:     opts.Logger.With("upstream", cfg.ID),
-		redact:  redactor(cfg),
 		changed: make(chan struct{}, 1),
 		gap:     make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
@@ -165,6 +180,8 @@ func redactor(cfg *configs.Upstream) *strings.Replacer {
 			add(credentials) // without the scheme
 		}
 	}
+	add(cfg.OAuth.ClientSecret)
+	add(url.QueryEscape(cfg.OAuth.ClientSecret))
 	for _, v := range cfg.Env {
 		add(v)
 		for line := range strings.Lines(v) {
@@ -199,7 +216,12 @@ func (u *Upstream) Config() *configs.Upstream { return u.cfg }
 
 // Catalogue returns what the server offered when it was last asked, or nil when it never answered or
 // has been gone for longer than StaleFor.
-func (u *Upstream) Catalogue() *Catalogue { return u.catalogue.Load() }
+func (u *Upstream) Catalogue() *Catalogue {
+	if u.parent != nil {
+		return u.parent.Catalogue()
+	}
+	return u.catalogue.Load()
+}
 
 // Status is a snapshot of an upstream's state for operators.
 type Status struct {
@@ -218,6 +240,8 @@ type Status struct {
 	Waiting   int64          `json:"waiting"`           // calls that wait for their turn
 	Tries     int            `json:"tries"`             // attempts to connect that ended
 	Restarts  int64          `json:"restarts"`          // connections lost that had been up
+	// Sessions are those that belong to one caller or client each.
+	Sessions int `json:"sessions,omitempty"`
 }
 
 // Status returns the current state.
@@ -242,6 +266,7 @@ func (u *Upstream) Status() Status {
 	if c := u.Catalogue(); c != nil {
 		s.Tools, s.Findings = len(c.Tools), len(c.Findings)
 	}
+	s.Sessions = u.apart.count()
 	return s
 }
 
@@ -254,6 +279,9 @@ func (u *Upstream) Settled() bool {
 }
 
 func (u *Upstream) events() events {
+	if u.parent != nil {
+		return u.parent.events()
+	}
 	return events{listChanged: func() { signal(u.changed) }}
 }
 
@@ -281,6 +309,8 @@ func (u *Upstream) transition(f func()) {
 // Run connects and keeps connected until ctx ends, and then closes everything it opened. It never
 // fails: a server that cannot be reached is tried again, with a capped and jittered pause.
 func (u *Upstream) Run(ctx context.Context) {
+	defer u.creds.close()
+	defer u.apart.begin(ctx, u.opts.SessionIdle)()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = 200 * time.Millisecond
 	pause.MaxInterval = u.opts.MaxBackoff

@@ -48,6 +48,7 @@ type Failure struct {
 	RetryAfter time.Duration // how long the upstream asked to wait; 0 when it did not say
 	Limit      time.Duration // the time limit that ran out, for Timeout; 0 otherwise
 	Bound      string        // which limit was reached, in words of the configuration, for RateLimited and ConcurrencyLimited
+	Callers    bool          // the credentials that were refused are the caller's own, for CredentialsRefused
 	Cause      error         // what happened, in words for the operator; may be nil
 }
 
