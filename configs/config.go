@@ -194,6 +194,23 @@ type Upstream struct {
 	// although they are loopback, link-local or private.
 	AllowedPrivateHosts []string
 
+	// Texts replace Headgate's own texts for failures of this upstream's tools, by reason or case of a reason. The
+	// placeholders {server}, {tool}, {seconds} and {limit} are filled in.
+	Texts map[string]string
+	// Guidance is advice for results with isError: true.
+	Guidance []Guidance
+	// LeakFilter masks what must not leave the house in texts of failed calls.
+	LeakFilter bool
+	// CheckArguments answers arguments that do not fit a tool's inputSchema before they are sent.
+	CheckArguments bool
+	// CheckResults is "off", "warn" or "reject": what becomes of results that do not fit a tool's outputSchema.
+	CheckResults string
+	// GuardTools are globs over the upstream's own tool names; a call whose outcome is unknown is not made again
+	// for GuardWindow.
+	GuardTools []string
+	// GuardWindow is how long that is.
+	GuardWindow time.Duration
+
 	hidden map[string]bool // keys, relative to the entry, of values that came from ${env:…} or ${file:…}
 }
 
@@ -238,6 +255,8 @@ func defaultUpstream(id string) *Upstream {
 		QueueTimeout:   5 * time.Second,
 		Breaker:        Breaker{Failures: 5, OpenFor: 10 * time.Second},
 		Session:        SessionShared,
+		CheckResults:   CheckOff,
+		GuardWindow:    10 * time.Minute,
 	}
 }
 
@@ -261,19 +280,17 @@ func (u *Upstream) Equal(o *Upstream) bool {
 		slices.Equal(u.ForwardHeaders, o.ForwardHeaders) && u.Trust == o.Trust && u.Session == o.Session &&
 		u.OAuth.equal(&o.OAuth) && slices.Equal(u.AllowedPrivateHosts, o.AllowedPrivateHosts) &&
 		u.ListTimeout == o.ListTimeout && u.FirstByteTimeout == o.FirstByteTimeout && u.Retries == o.Retries &&
-		u.Concurrent == o.Concurrent && u.QueueTimeout == o.QueueTimeout && u.Breaker == o.Breaker
+		u.Concurrent == o.Concurrent && u.QueueTimeout == o.QueueTimeout && u.Breaker == o.Breaker &&
+		maps.Equal(u.Texts, o.Texts) && equalGuidance(u.Guidance, o.Guidance) &&
+		u.LeakFilter == o.LeakFilter && u.CheckArguments == o.CheckArguments && u.CheckResults == o.CheckResults &&
+		slices.Equal(u.GuardTools, o.GuardTools) && u.GuardWindow == o.GuardWindow
 }
 
 // RepeatableTool reports whether one of the globs in Repeatable matches the upstream's own name of a tool. In a
 // glob "*" stands for any run of characters, "?" for one, "[…]" for one of a set, and "\" takes the next
 // character literally. A malformed glob matches nothing.
 func (u *Upstream) RepeatableTool(name string) bool {
-	for _, glob := range u.Repeatable {
-		if ok, err := matchGlob(glob, name); ok && err == nil {
-			return true
-		}
-	}
-	return false
+	return MatchTool(u.Repeatable, name)
 }
 
 // matchGlob is path.Match without the slash being special: it stands aside on both sides as a character that

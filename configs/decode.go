@@ -38,7 +38,9 @@ func (l *loader) decodeUpstreams(at string, entries any) map[string]*upstreamSou
 			continue
 		}
 		u := &upstreamSource{Upstream: defaultUpstream(id), given: map[string]bool{}}
-		d := decoder[Upstream]{l: l, fields: upstreamFields, foreign: l.host, reservedAs: "upstreams.*.", given: u.given}
+		d := decoder[Upstream]{l: l, fields: upstreamFields, foreign: l.host, reservedAs: "upstreams.*.", given: u.given, others: map[string]func(string, any){
+			"guidance": func(at string, v any) { l.decodeGuidance(at, v, u.Upstream) },
+		}}
 		d.section(entry, path, "", u.Upstream)
 		out[id] = u
 	}

@@ -153,6 +153,8 @@ type loader struct {
 	upstreams map[string]*upstreamSource
 	auth      *authSource // nil if the file has none
 	teams     map[string]*teamSource
+	// guidanceAt are the places of the entries of guidance.
+	guidanceAt map[*Upstream][]string
 	// teamsGiven reports that the file has teams, if only an empty map of them.
 	teamsGiven bool
 }
@@ -176,6 +178,8 @@ func newLoader(name string, o Options) *loader {
 		failed:    map[string]bool{},
 		upstreams: map[string]*upstreamSource{},
 		teams:     map[string]*teamSource{},
+
+		guidanceAt: map[*Upstream][]string{},
 	}
 	for _, e := range o.Environ {
 		if k, v, ok := strings.Cut(e, "="); ok {

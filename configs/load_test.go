@@ -82,6 +82,13 @@ func TestAllKeys(t *testing.T) {
 	same := defaultUpstream("same")
 	same.Type, same.URL, same.Headers = TypeHTTP, "https://mcp.example.com/mcp", map[string]string{"Authorization": "Bearer own"}
 	same.Trust, same.ForwardHeaders, same.Session = TrustSameAudience, []string{"Authorization"}, SessionCaller
+	web.Texts = map[string]string{"timeout": "Ask {server} for {tool}.", "unavailable": "Wait {seconds}."}
+	web.Guidance = []Guidance{
+		{Tools: []string{"get_*"}, Match: "(?i)not found", Append: "Ids above 1000 are in the archive."},
+		{Match: "denied", Append: "Ask the owner."},
+	}
+	web.LeakFilter, web.CheckArguments, web.CheckResults = true, true, CheckWarn
+	web.GuardTools, web.GuardWindow = []string{"pay_*"}, time.Hour
 	child := defaultUpstream("child")
 	child.Type, child.Command, child.Args, child.Cwd, child.Disabled = TypeStdio, "server", []string{"--stdio"}, "/srv", true
 	child.Env = map[string]string{"LOG_LEVEL": "warn"}
@@ -147,6 +154,7 @@ func TestFullExampleShowsDefaults(t *testing.T) {
 	shows(t, string(text), teamFields)
 	shows(t, string(text), ruleFields)
 	shows(t, string(text), limitFields)
+	shows(t, string(text), guidanceFields)
 	wantJWT := defaultJWT()
 	for _, f := range jwtFields[3:] {
 		if v, want := reflect.ValueOf(f.at(&got.Auth.JWT[0])).Elem().Interface(), reflect.ValueOf(f.at(&wantJWT)).Elem().Interface(); !reflect.DeepEqual(v, want) {
@@ -240,6 +248,13 @@ var samples = map[string][2]string{
 	"upstreams.login.oauth.scopes":        {"[a, b]", "a,b"},
 	"upstreams.login.oauth.audience":      {`"https://api.example.com"`, "https://api.example.com"},
 	"upstreams.web.allowed_private_hosts": {"[a.example.com]", "a.example.com"},
+	"upstreams.web.texts":                 {"{timeout: t}", ""},
+	"upstreams.web.guidance":              {"[{match: m, append: a}]", ""},
+	"upstreams.web.leak_filter":           {"true", "true"},
+	"upstreams.web.check_arguments":       {"true", "true"},
+	"upstreams.web.check_results":         {"reject", "reject"},
+	"upstreams.web.guard.tools":           {"[a, b]", "a,b"},
+	"upstreams.web.guard.window":          {"7s", "7s"},
 }
 
 const sampleUpstreams = `
@@ -269,6 +284,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 		}
 		keys = append(keys, "upstreams."+owner+"."+f.name)
 	}
+	keys = append(keys, "upstreams.web.guidance")
 	base := mustParse(t, "c.yaml", sampleUpstreams, Options{})
 	clearPrivate(base)
 	for _, key := range keys {

@@ -51,6 +51,13 @@ func (u *Upstream) redacted() any {
 	if u.hidden["prefix"] {
 		out["prefix"] = redacted
 	}
+	if len(u.Guidance) > 0 {
+		guidance := make([]any, len(u.Guidance))
+		for i := range u.Guidance {
+			guidance[i] = redactFields(guidanceFields, &u.Guidance[i], under(u.hidden, index("guidance", i)), true)
+		}
+		out["guidance"] = guidance
+	}
 	var unused []string
 	switch u.Type {
 	case TypeStdio:

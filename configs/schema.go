@@ -38,7 +38,7 @@ var configFields = []field[Config]{
 	{name: "naming.max_name_length", at: func(c *Config) any { return &c.Naming.MaxNameLength }},
 }
 
-// upstreamFields are the keys of one entry of upstreams.
+// upstreamFields are the keys of one entry of upstreams besides guidance.
 var upstreamFields = []field[Upstream]{
 	{name: "type", at: func(u *Upstream) any { return &u.Type }},
 	{name: "url", at: func(u *Upstream) any { return &u.URL }, url: true},
@@ -73,6 +73,12 @@ var upstreamFields = []field[Upstream]{
 	{name: "oauth.scopes", at: func(u *Upstream) any { return &u.OAuth.Scopes }},
 	{name: "oauth.audience", at: func(u *Upstream) any { return &u.OAuth.Audience }},
 	{name: "allowed_private_hosts", at: func(u *Upstream) any { return &u.AllowedPrivateHosts }},
+	{name: "texts", at: func(u *Upstream) any { return &u.Texts }},
+	{name: "leak_filter", at: func(u *Upstream) any { return &u.LeakFilter }},
+	{name: "check_arguments", at: func(u *Upstream) any { return &u.CheckArguments }},
+	{name: "check_results", at: func(u *Upstream) any { return &u.CheckResults }},
+	{name: "guard.tools", at: func(u *Upstream) any { return &u.GuardTools }},
+	{name: "guard.window", at: func(u *Upstream) any { return &u.GuardWindow }},
 }
 
 // apiKeyFields are the keys of one entry of auth.api_keys.
@@ -130,11 +136,4 @@ var reserved = map[string]bool{
 	"audit":       true,
 	"failures":    true,
 	"log.subject": true,
-
-	"upstreams.*.guard":           true,
-	"upstreams.*.check_arguments": true,
-	"upstreams.*.check_results":   true,
-	"upstreams.*.texts":           true,
-	"upstreams.*.guidance":        true,
-	"upstreams.*.leak_filter":     true,
 }

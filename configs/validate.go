@@ -203,12 +203,8 @@ func (l *loader) upstream(path string, u *upstreamSource) {
 		l.problem(path+".call_timeout", "is more than max_call_timeout, which is %s", formatDuration(u.MaxCallTimeout))
 	}
 	l.size(path+".max_answer", u.MaxAnswer)
-	for i, glob := range u.Repeatable {
-		if _, err := matchGlob(glob, ""); err != nil || glob == "" {
-			at := index(path+".repeatable", i)
-			l.problem(at, "found %s, expected a glob such as get_*", l.show(at, glob))
-		}
-	}
+	l.globs(path+".repeatable", u.Repeatable)
+	l.answers(path, u.Upstream)
 	l.headers(path, u.Upstream)
 	l.credentials(path, u)
 	l.process(path, u.Upstream)

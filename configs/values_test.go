@@ -360,6 +360,10 @@ func TestEqualSeesEverySetting(t *testing.T) {
 			case reflect.Int, reflect.Int64:
 				v.SetInt(v.Int() + 1)
 			case reflect.Slice:
+				if v.Type() == reflect.TypeFor[[]Guidance]() {
+					v.Set(reflect.ValueOf([]Guidance{{Match: "x"}}))
+					break
+				}
 				v.Set(reflect.ValueOf([]string{"x"}))
 			case reflect.Map:
 				v.Set(reflect.ValueOf(map[string]string{"x": "y"}))

@@ -140,8 +140,7 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 	retryable := retryable(f, t.repeatable)
 	mark := marker(f, retryable)
 	if f.Reason == failure.BadUpstreamAnswer {
-		text := fmt.Sprintf("The answer of server %s to tool %s is not valid MCP", f.Server, t.name)
-		a := protocolError(wire.CodeInternal, text, jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
+		a := protocolError(wire.CodeInternal, failureText(f, t), jsontext.Value(`{"headgate":`+string(mark)+`}`), http.StatusOK)
 		a.failed = f
 		return a
 	}
@@ -150,7 +149,7 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 		b = append(b, `"resultType":"complete",`...)
 	}
 	b = append(b, `"content":[{"type":"text","text":`...)
-	b = wire.AppendString(b, failureText(f, t.name, t.repeatable))
+	b = wire.AppendString(b, failureText(f, t))
 	b = append(b, `}],"isError":true,"_meta":{"dev.headgate/failure":`...)
 	b = append(b, mark...)
 	b = append(b, `}}`...)
@@ -161,7 +160,7 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 // chance of success.
 func retryable(f *failure.Failure, repeatable bool) bool {
 	switch f.Reason {
-	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.Internal:
+	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.Guarded, failure.Internal:
 		return false
 	}
 	return f.Outcome != failure.Unknown || repeatable

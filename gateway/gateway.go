@@ -56,6 +56,7 @@ type Gateway struct {
 	access      *access
 	fleet       map[memberKey]*member // serving
 	next        map[memberKey]*member // replacing one of fleet as soon as it is settled
+	rules       rulebook              // of the entries in force
 	start       func(*member)         // starts a member; nil while Run is not running
 	startAccess func(*access)         // the same for what an access runs
 	retired     sync.WaitGroup        // members that still finish their calls
@@ -109,6 +110,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		cfg:      cfg,
 		fleet:    make(map[memberKey]*member),
 		next:     make(map[memberKey]*member),
+		rules:    make(rulebook),
 		rebuilt:  make(chan struct{}),
 		started:  time.Now(),
 		limiter:  authz.NewLimiter(nil),
@@ -254,9 +256,10 @@ func (g *Gateway) rebuild() {
 		if entry == nil {
 			entry = m.entry
 		}
-		parts = append(parts, part{team: key.team, entry: entry, up: m.up})
+		parts = append(parts, part{team: key.team, entry: entry, rules: g.rules.of(key, entry), up: m.up})
 		settled = settled && m.up.Settled()
 	}
+	g.rules.keep(current)
 	s := build(g.cfg, g.access, parts)
 	g.settled = g.settled || settled
 	s.settled = g.settled && settled && len(g.next) == 0
@@ -345,6 +348,9 @@ func (g *Gateway) startMember(m *member) {
 func sameConnection(a, b *configs.Upstream) bool {
 	c := *b
 	c.Prefix, c.Repeatable = a.Prefix, a.Repeatable
+	c.Texts, c.Guidance, c.LeakFilter = a.Texts, a.Guidance, a.LeakFilter
+	c.CheckArguments, c.CheckResults = a.CheckArguments, a.CheckResults
+	c.GuardTools, c.GuardWindow = a.GuardTools, a.GuardWindow
 	return a.Equal(&c)
 }
 

@@ -182,10 +182,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
 		return failCall(f, t.tool, x.era)
 	}
-	if reply.Error != nil {
-		return answer{err: reply.Error}
-	}
-	return answer{result: completed(reply.Result, reply.Era, x.era)}
+	return g.treat(x, t.tool, reply)
 }
 
 // moved looks at the newest snapshot for a tool whose owner could not be reached; it reports whether

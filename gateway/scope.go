@@ -33,6 +33,7 @@ type tool struct {
 	definition *upstream.Tool
 	exposed    jsontext.Value // the definition under the exposed name
 	legacy     jsontext.Value // the same as clients of the handshake era can read it
+	rules      *rules         // what the configuration says of its calls
 	repeatable bool           // safe to send again (failure table, "safe to repeat")
 }
 
@@ -207,6 +208,7 @@ func (ts *tools) get(p *part, def *upstream.Tool, name, ruled string) *tool {
 			ruled:      ruled,
 			owner:      p.up,
 			definition: def,
+			rules:      p.rules,
 			exposed:    renamed(def.Definition, name),
 			repeatable: def.ReadOnly || def.Idempotent || p.entry.RepeatableTool(def.Name),
 		}

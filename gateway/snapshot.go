@@ -38,6 +38,7 @@ type snapshot struct {
 type part struct {
 	team      string // the team that owns the upstream; "" for a shared one
 	entry     *configs.Upstream
+	rules     *rules
 	up        *upstream.Upstream
 	catalogue *upstream.Catalogue
 	coming    bool // it has no catalogue yet, and its first attempt to connect has not ended

@@ -7,66 +7,102 @@ import (
 	"github.com/headgate/headgate/internal/failure"
 )
 
-// texts are what the model reads, by reason. Each states the fact, names the next action, and says
-// when repeating is pointless. The placeholders {server}, {tool}, {seconds} and {limit} are all that is ever
-// filled in: nothing from the network reaches a text.
-var texts = map[failure.Reason]string{
-	failure.Unavailable: "Tool {tool} was not started: its server {server} cannot be reached at the moment. Nothing was sent, so nothing has happened. " +
-		"Try the same call once more after a few seconds; if it fails again, tell the user that server {server} is not available.",
-	failure.BreakerOpen: "Tool {tool} was not started: its server {server} has failed several times in a row and is given a pause. Nothing was sent, so nothing has happened. " +
-		"Try the same call once more after {seconds}; if it fails again, tell the user that server {server} is not available.",
-	failure.Overloaded: "Tool {tool} was not started: its server {server} is turning requests away because it is too busy. Nothing has happened. " +
-		"Wait {seconds}, then try the same call once more; if it is turned away again, tell the user.",
-	failure.CredentialsRefused: "Tool {tool} was not run: its server {server} does not accept the credentials it is configured with. Repeating the call will not help. " +
-		"Tell the user that whoever operates this gateway has to renew the credentials for server {server}.",
-	failure.RateLimited: "Tool {tool} was not started: {limit}. Nothing was sent. Wait {seconds} before calling again.",
-	failure.ConcurrencyLimited: "Tool {tool} was not started: {limit}. Nothing was sent. " +
-		"Wait for one of the calls to finish, or {seconds}, before calling again.",
+// text is what the model reads of a failure. fact states what is known, advice the next action and whether
+// repeating is pointless. The configuration can replace a text, but where the outcome is unknown, or where the
+// work may be done already, the fact stays before what replaces the advice: no wording of an operator can hide it.
+type text struct{ fact, advice string }
+
+// texts are by reason, and by case of a reason where the text depends on what is known of the outcome. The
+// placeholders {server}, {tool}, {seconds} and {limit} are all that is ever filled in: nothing from the network
+// reaches a text.
+var texts = map[string]text{
+	"unavailable": {advice: "Tool {tool} was not started: its server {server} cannot be reached at the moment. Nothing was sent, so nothing has happened. " +
+		"Try the same call once more after a few seconds; if it fails again, tell the user that server {server} is not available."},
+	"breaker_open": {advice: "Tool {tool} was not started: its server {server} has failed several times in a row and is given a pause. Nothing was sent, so nothing has happened. " +
+		"Try the same call once more after {seconds}; if it fails again, tell the user that server {server} is not available."},
+	"overloaded": {advice: "Tool {tool} was not started: its server {server} is turning requests away because it is too busy. Nothing has happened. " +
+		"Wait {seconds}, then try the same call once more; if it is turned away again, tell the user."},
+	"credentials_refused": {advice: "Tool {tool} was not run: its server {server} does not accept the credentials it is configured with. Repeating the call will not help. " +
+		"Tell the user that whoever operates this gateway has to renew the credentials for server {server}."},
+	"credentials_refused_caller": {advice: "Tool {tool} was not run: its server {server} does not accept the credentials of the user on whose behalf it was called. Repeating the call will not help. " +
+		"Tell the user that they have to sign in again, or have to be given access to server {server}."},
+	"rate_limited": {advice: "Tool {tool} was not started: {limit}. Nothing was sent. Wait {seconds} before calling again."},
+	"concurrency_limited": {advice: "Tool {tool} was not started: {limit}. Nothing was sent. " +
+		"Wait for one of the calls to finish, or {seconds}, before calling again."},
+	"timeout_not_started": {advice: "Tool {tool} was not started: its server {server} took no request within {seconds}. Nothing was sent, so nothing has happened. " +
+		"Try the same call once more; if it fails again, tell the user that server {server} does not respond."},
+	"timeout_repeatable": {
+		fact:   "Tool {tool} gave no answer: its server {server} did not finish within {seconds}.",
+		advice: "The tool is safe to repeat: try the same call once more; if it takes too long again, tell the user."},
+	"timeout_unknown": {
+		fact:   "The outcome of this call is unknown: tool {tool} was sent to server {server}, which did not finish within {seconds}. The action may or may not have happened.",
+		advice: "Do not repeat the call. Check the current state first, with a tool that only reads, or ask the user."},
+	"connection_lost_repeatable": {
+		fact:   "Tool {tool} gave no answer: the connection to its server {server} was lost after the call was sent.",
+		advice: "The tool is safe to repeat: try the same call once more; if it fails again, tell the user."},
+	"connection_lost_unknown": {
+		fact:   "The outcome of this call is unknown: the connection to server {server} was lost after tool {tool} was sent to it. The action may or may not have happened.",
+		advice: "Do not repeat the call. Check the current state first, with a tool that only reads, or ask the user."},
+	"bad_upstream_answer": {fact: "The answer of server {server} to tool {tool} is not valid MCP"},
+	"guarded": {
+		fact: "Tool {tool} was not sent to server {server} again: the same call was made a short while ago and its outcome is unknown, so the action may have happened already.",
+		advice: "Check the current state first, with a tool that only reads. If the action has not happened and must be done, wait {seconds} and make the same call then, " +
+			"or change an argument, so that it is another call. If the state cannot be checked, ask the user."},
+	"invalid_arguments": {advice: "Tool {tool} of server {server} was not started: the arguments do not fit its input schema. Nothing was sent, so nothing has happened. " +
+		"Correct the arguments named here and call again."},
+	"invalid_result": {
+		fact:   "Tool {tool} was run by server {server}, which reports no error; its answer is withheld, since it does not fit the tool's output schema. The action has most likely been done.",
+		advice: "Do not repeat the call. Check the current state with another tool if the answer is needed, and tell the user that server {server} has to be repaired."},
 }
-
-// callersRefused is the text where the credentials are not Headgate's but the caller's.
-var callersRefused = "Tool {tool} was not run: its server {server} does not accept the credentials of the user on whose behalf it was called. Repeating the call will not help. " +
-	"Tell the user that they have to sign in again, or have to be given access to server {server}."
-
-// The texts for an outcome that is not known, by whether the call may be repeated.
-var (
-	timeoutNotSent = "Tool {tool} was not started: its server {server} took no request within {seconds}. Nothing was sent, so nothing has happened. " +
-		"Try the same call once more; if it fails again, tell the user that server {server} does not respond."
-	timeoutRepeatable = "Tool {tool} gave no answer: its server {server} did not finish within {seconds}. The tool is safe to repeat: try the same call once more; " +
-		"if it takes too long again, tell the user."
-	timeoutUnknown = "The outcome of this call is unknown: tool {tool} was sent to server {server}, which did not finish within {seconds}. The action may or may not have happened. " +
-		"Do not repeat the call. Check the current state first, with a tool that only reads, or ask the user."
-	lostRepeatable = "Tool {tool} gave no answer: the connection to its server {server} was lost after the call was sent. The tool is safe to repeat: try the same call once more; " +
-		"if it fails again, tell the user."
-	lostUnknown = "The outcome of this call is unknown: the connection to server {server} was lost after tool {tool} was sent to it. The action may or may not have happened. " +
-		"Do not repeat the call. Check the current state first, with a tool that only reads, or ask the user."
-)
 
 // defaultWait is the pause that a text names when nobody has said how long to wait.
 const defaultWait = 5 * time.Second
 
+// textCase is the name of a failure's text where its reason has more than one, else the reason.
+func textCase(f *failure.Failure, repeatable bool) string {
+	reason := string(f.Reason)
+	switch f.Reason {
+	case failure.Timeout, failure.ConnectionLost:
+		switch {
+		case f.Reason == failure.Timeout && f.Outcome == failure.NotStarted:
+			return reason + "_not_started"
+		case repeatable:
+			return reason + "_repeatable"
+		}
+		return reason + "_unknown"
+	case failure.CredentialsRefused:
+		if f.Callers { // they are not Headgate's but the caller's
+			return reason + "_caller"
+		}
+	}
+	return reason
+}
+
 // failureText renders the text for a failure of a tool under its exposed name.
-func failureText(f *failure.Failure, tool string, repeatable bool) string {
-	text := texts[f.Reason]
+func failureText(f *failure.Failure, t *tool) string {
+	name := textCase(f, t.repeatable)
+	own := texts[name]
+	advice := own.advice
+	if replaced, ok := t.rules.text(name, string(f.Reason)); ok {
+		advice = replaced
+	}
+	parts := make([]string, 0, 2)
+	for _, part := range []string{own.fact, advice} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
 	wait := f.RetryAfter
+	if f.Reason == failure.Timeout {
+		wait = f.Limit
+	}
 	if wait == 0 {
 		wait = defaultWait
 	}
-	switch f.Reason {
-	case failure.Timeout:
-		wait = f.Limit
-		text = pick(f.Outcome == failure.NotStarted, timeoutNotSent, pick(repeatable, timeoutRepeatable, timeoutUnknown))
-	case failure.CredentialsRefused:
-		text = pick(f.Callers, callersRefused, text)
-	case failure.ConnectionLost:
-		text = pick(repeatable, lostRepeatable, lostUnknown)
+	out := strings.NewReplacer("{server}", f.Server, "{tool}", t.name, "{limit}", f.Bound, "{seconds}", seconds(wait)).
+		Replace(strings.Join(parts, " "))
+	for _, line := range f.Problems {
+		out += "\n- " + line
 	}
-	return strings.NewReplacer("{server}", f.Server, "{tool}", tool, "{limit}", f.Bound, "{seconds}", seconds(wait)).Replace(text)
-}
-
-func pick(cond bool, yes, no string) string {
-	if cond {
-		return yes
-	}
-	return no
+	return out
 }

@@ -49,6 +49,7 @@ type Failure struct {
 	Limit      time.Duration // the time limit that ran out, for Timeout; 0 otherwise
 	Bound      string        // which limit was reached, in words of the configuration, for RateLimited and ConcurrencyLimited
 	Callers    bool          // the credentials that were refused are the caller's own, for CredentialsRefused
+	Problems   []string      // what does not fit a schema, one line each, for InvalidArguments and InvalidResult
 	Cause      error         // what happened, in words for the operator; may be nil
 }
 

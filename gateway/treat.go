@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
+)
+
+// This file is where the rules of an upstream touch a call: before it is sent, and when its answer is there. What
+// no rule applies to passes as the same bytes.
+
+// treat makes the answer to a client of what the owner of a tool replied.
+func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
+	if reply.Error != nil {
+		return answer{err: reply.Error}
+	}
+	result := reply.Result
+	if t.rules.touchesErrors() {
+		if obj, err := wire.ParseObject(result); err == nil && isErrorResult(obj) {
+			result = g.treatError(t, result, obj)
+		}
+	}
+	return answer{result: completed(result, reply.Era, x.era)}
+}
+
+// touchesErrors reports whether results with isError: true have to be looked at.
+func (r *rules) touchesErrors() bool {
+	return r != nil && len(r.guidance) > 0
+}
+
+func isErrorResult(obj wire.Object) bool {
+	v, _ := obj.Get("isError")
+	return string(v) == "true"
+}
+
+// treatError applies the rules to a result with isError: true. It returns result itself if none applies.
+func (g *Gateway) treatError(t *tool, result jsontext.Value, obj wire.Object) jsontext.Value {
+	content, _ := obj.Get("content")
+	blocks, ok := contentBlocks(content)
+	if !ok {
+		return result
+	}
+	var edits []wire.Edit
+	if added := t.rules.advice(t.definition.Name, blockTexts(blocks)); added != nil {
+		meta, _ := obj.Get("_meta")
+		if marked, ok := markGuidance(meta, len(blocks), len(added)); ok {
+			edits = append(edits, wire.Edit{Name: "content", Value: appendBlocks(content, len(blocks), added)},
+				wire.Edit{Name: "_meta", Value: marked})
+		}
+	}
+	if edits == nil {
+		return result
+	}
+	return obj.Append(nil, edits...)
+}
+
+// contentBlocks returns the elements of a content array as they stand; false if it is none.
+func contentBlocks(content jsontext.Value) (blocks []jsontext.Value, ok bool) {
+	if content.Kind() != '[' {
+		return nil, false
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(content), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, false
+	}
+	for dec.PeekKind() != ']' {
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, false
+		}
+		blocks = append(blocks, v.Clone())
+	}
+	return blocks, true
+}
+
+// blockText returns the text of a text block.
+func blockText(block jsontext.Value) (text string, ok bool) {
+	obj, err := wire.ParseObject(block)
+	if err != nil {
+		return "", false
+	}
+	if kind, _ := obj.Get("type"); string(kind) != `"text"` {
+		return "", false
+	}
+	raw, _ := obj.Get("text")
+	if raw.Kind() != '"' {
+		return "", false
+	}
+	b, _ := jsontext.AppendUnquote(nil, raw) // the error is about half pairs, which become U+FFFD
+	return string(b), true
+}
+
+func blockTexts(blocks []jsontext.Value) (texts []string) {
+	for _, b := range blocks {
+		if text, ok := blockText(b); ok {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
