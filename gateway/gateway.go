@@ -51,6 +51,8 @@ type Gateway struct {
 	bodies   *bodies
 	bodyTime time.Duration // how long a client may take to send a request body
 
+	unsettled *unsettled
+
 	mu          sync.Mutex // guards the fields below
 	cfg         *configs.Config
 	access      *access
@@ -117,6 +119,8 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
 		bodies:   newBodies(cfg.Overload.Bodies),
+
+		unsettled: newUnsettled(),
 	}
 	g.sessions = newSessions(g.sessionOver)
 	g.drain = sync.OnceFunc(func() { close(g.drained) })

@@ -152,6 +152,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		return failCall(overLimit(over, t.owner.ID()), t.tool, x.era)
 	}
 	defer release()
+	if f := g.withhold(x, t.tool); f != nil {
+		return failCall(f, t.tool, x.era)
+	}
 	began := time.Now()
 	reply, err := t.owner.Call(ctx, &upstream.Call{
 		Method:       x.method,
@@ -180,6 +183,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		}
 		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
+		g.remember(x, t.tool, f)
 		return failCall(f, t.tool, x.era)
 	}
 	return g.treat(x, t.tool, reply)

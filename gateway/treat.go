@@ -5,12 +5,22 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
 
 // This file is where the rules of an upstream touch a call: before it is sent, and when its answer is there. What
 // no rule applies to passes as the same bytes.
+
+// withhold is the failure of a call that is not to be sent at all, or nil.
+func (g *Gateway) withhold(x *exchange, t *tool) *failure.Failure {
+	f := g.guarded(x, t)
+	if f != nil {
+		g.log.Info("call withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
+	}
+	return f
+}
 
 // treat makes the answer to a client of what the owner of a tool replied.
 func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
