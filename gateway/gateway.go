@@ -30,6 +30,9 @@ type Options struct {
 	Embedded map[string]upstream.ServeFunc
 	// Upstream holds the timings of upstreams for which the zero value is not right.
 	Upstream upstream.Options
+	// Count, if not nil, is told how often something happened to the calls of a tool, under its exposed name: one of
+	// the Event constants. It is called on the path of calls and must not block.
+	Count func(event, server, tool string, n int)
 }
 
 // Gateway is one Headgate. Run drives it; Handler and ServeStdio serve clients while it runs.
@@ -52,6 +55,7 @@ type Gateway struct {
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	unsettled *unsettled
+	notices   *notices
 
 	mu          sync.Mutex // guards the fields below
 	cfg         *configs.Config
@@ -121,6 +125,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		bodies:   newBodies(cfg.Overload.Bodies),
 
 		unsettled: newUnsettled(),
+		notices:   newNotices(opts.Logger, opts.Count),
 	}
 	g.sessions = newSessions(g.sessionOver)
 	g.drain = sync.OnceFunc(func() { close(g.drained) })

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/leak"
 )
 
 // rules are what one upstream's entry says of the calls of its tools. They are immutable. A nil *rules is one
@@ -12,10 +13,11 @@ type rules struct {
 	team     string // that owns the upstream; "" for a shared one
 	entry    *configs.Upstream
 	guidance []guidance
+	leaks    *leak.Filter // nil where nothing is filtered
 }
 
 func newRules(team string, entry *configs.Upstream) *rules {
-	return &rules{team: team, entry: entry, guidance: compileGuidance(entry.Guidance)}
+	return &rules{team: team, entry: entry, guidance: compileGuidance(entry.Guidance), leaks: newLeakFilter(entry)}
 }
 
 // text returns the configured text of the first of several names that has one.

@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"encoding/json"
+	"log/slog"
 
+	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
 )
 
 // stringsOf reads an object of strings, such as the arguments of a scripted tool.
@@ -14,3 +17,10 @@ func stringsOf(raw []byte) map[string]string {
 }
 
 func quoteJSON(s string) []byte { return wire.AppendString(nil, s) }
+
+// embed runs a scripted server in process.
+func embed(id string, s *mcptest.Server) map[string]upstream.ServeFunc {
+	return map[string]upstream.ServeFunc{id: serveLines(s)}
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

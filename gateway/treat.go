@@ -25,7 +25,7 @@ func (g *Gateway) withhold(x *exchange, t *tool) *failure.Failure {
 // treat makes the answer to a client of what the owner of a tool replied.
 func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
 	if reply.Error != nil {
-		return answer{err: reply.Error}
+		return answer{err: g.maskError(t, reply.Error)}
 	}
 	result := reply.Result
 	if t.rules.touchesErrors() {
@@ -38,7 +38,7 @@ func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
 
 // touchesErrors reports whether results with isError: true have to be looked at.
 func (r *rules) touchesErrors() bool {
-	return r != nil && len(r.guidance) > 0
+	return r != nil && (len(r.guidance) > 0 || r.leaks != nil)
 }
 
 func isErrorResult(obj wire.Object) bool {
@@ -50,11 +50,13 @@ func isErrorResult(obj wire.Object) bool {
 func (g *Gateway) treatError(t *tool, result jsontext.Value, obj wire.Object) jsontext.Value {
 	content, _ := obj.Get("content")
 	blocks, ok := contentBlocks(content)
-	if !ok {
-		return result
+	var added []jsontext.Value
+	if ok && len(t.rules.guidance) > 0 {
+		added = t.rules.advice(t.definition.Name, blockTexts(blocks)) // of the texts as the server wrote them
 	}
-	var edits []wire.Edit
-	if added := t.rules.advice(t.definition.Name, blockTexts(blocks)); added != nil {
+	edits := g.maskResult(t, obj)
+	if added != nil {
+		content, _ = obj.Get("content")
 		meta, _ := obj.Get("_meta")
 		if marked, ok := markGuidance(meta, len(blocks), len(added)); ok {
 			edits = append(edits, wire.Edit{Name: "content", Value: appendBlocks(content, len(blocks), added)},
