@@ -41,7 +41,7 @@ func losing() *atomic.Bool {
 func TestGuardedCalls(t *testing.T) {
 	lost := losing()
 	s := payments(lost)
-	g := launch(t, parseConfig(t, map[string]string{"bank": entry(s.StartHTTP(t), `"guard":{"tools":["pay*"],"window":"1h"}`)}), Options{})
+	g := launch(t, parseConfig(t, map[string]string{"bank": entry(s.StartHTTP(t), `"retries":0`, `"guard":{"tools":["pay*"],"window":"1h"}`)}), Options{})
 	session, pipe := g.open(), g.pipe()
 	if got := g.callModern("1", "bank_pay", `{"to":"a","sum":1.0,"note":{"x":1,"y":[null]}}`).message(); !strings.Contains(got, `"reason":"connection_lost","outcome":"unknown","retryable":false`) {
 		t.Fatal(got)
