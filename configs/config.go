@@ -63,6 +63,8 @@ type Config struct {
 	ReadyUpstreams int
 	// Log says what is logged and how.
 	Log Log
+	// Failures says what is kept of calls that failed.
+	Failures Failures
 	// Naming says how exposed names are made.
 	Naming Naming
 	// Auth says how callers show who they are; nil means that every caller is anonymous.
@@ -112,6 +114,13 @@ type Log struct {
 	Level slog.Level
 	// Format is "auto" (text on a terminal, JSON otherwise), "text" or "json".
 	Format string
+}
+
+// Failures are the settings of the failure ledger.
+type Failures struct {
+	// Texts says whether masked failure texts are kept in memory, or counts alone. If the file does not say, they are
+	// where Config.Listen is a loopback address.
+	Texts bool
 }
 
 // Naming are the settings of exposed names.
@@ -237,6 +246,7 @@ func Default() *Config {
 		ReadyUpstreams: 1,
 		Log:            Log{Level: slog.LevelInfo, Format: LogAuto},
 		Naming:         Naming{Separator: "_", MaxNameLength: 48},
+		Failures:       Failures{Texts: true},
 	}
 }
 

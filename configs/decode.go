@@ -13,7 +13,8 @@ import (
 
 // decode fills the configuration and what the loader holds beside it from the merged maps.
 func (l *loader) decode(raw map[string]any, cfg *Config) {
-	d := decoder[Config]{l: l, fields: configFields, foreign: l.host, others: map[string]func(string, any){
+	l.given = map[string]bool{}
+	d := decoder[Config]{l: l, fields: configFields, foreign: l.host, given: l.given, others: map[string]func(string, any){
 		"upstreams": func(at string, v any) { l.upstreams = l.decodeUpstreams(at, v) },
 		"auth":      l.decodeAuth,
 		"teams":     l.decodeTeams,

@@ -147,6 +147,7 @@ type loader struct {
 	origin    map[string]string // paths set by a variable or an override, to the variable's name or ""
 	shownAs   map[string]string // path prefixes of a host file's entries, and of teams with a file of their own, to how to show them
 	teamFiles map[string]string // paths of teams with a file of their own, to their names
+	given     map[string]bool   // keys outside of upstreams, auth and teams that are there
 	host      bool              // the file has a host's map in place of upstreams
 	failed    map[string]bool   // paths whose value could not be read
 	checking  bool              // values are read, and are being checked

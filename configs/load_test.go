@@ -102,6 +102,7 @@ func TestAllKeys(t *testing.T) {
 		SessionIdle:    90 * time.Minute,
 		Overload:       Overload{Connections: 1, Streams: 2, Sessions: 3, CallerStreams: 4, CallerSessions: 5, Bodies: 65536},
 		Log:            Log{Level: slog.LevelDebug, Format: LogJSON},
+		Failures:       Failures{Texts: true},
 		Naming:         Naming{Separator: ".", MaxNameLength: 128},
 	}
 	clearPrivate(got)
@@ -212,6 +213,7 @@ var samples = map[string][2]string{
 	"log.format":               {"json", "json"},
 	"naming.separator":         {"__", "__"},
 	"naming.max_name_length":   {"7", "7"},
+	"failures.texts":           {"false", "0"},
 
 	"upstreams.web.type":                  {"sse", "sse"},
 	"upstreams.web.url":                   {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},

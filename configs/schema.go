@@ -34,6 +34,7 @@ var configFields = []field[Config]{
 	{name: "ready_upstreams", at: func(c *Config) any { return &c.ReadyUpstreams }},
 	{name: "log.level", at: func(c *Config) any { return &c.Log.Level }},
 	{name: "log.format", at: func(c *Config) any { return &c.Log.Format }},
+	{name: "failures.texts", at: func(c *Config) any { return &c.Failures.Texts }},
 	{name: "naming.separator", at: func(c *Config) any { return &c.Naming.Separator }},
 	{name: "naming.max_name_length", at: func(c *Config) any { return &c.Naming.MaxNameLength }},
 }
@@ -134,6 +135,5 @@ var (
 // the table of fields above.
 var reserved = map[string]bool{
 	"audit":       true,
-	"failures":    true,
 	"log.subject": true,
 }

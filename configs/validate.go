@@ -44,6 +44,10 @@ func (l *loader) validate(cfg *Config) {
 	l.overload(cfg)
 	l.atMost("ready_upstreams", cfg.ReadyUpstreams, 1000)
 	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
+	if !l.given["failures.texts"] {
+		// Whoever reaches a listener for others may be anybody's user: what tools said to one is not kept for another.
+		cfg.Failures.Texts = IsLoopback(cfg.Listen)
+	}
 	l.oneOf("naming.separator", cfg.Naming.Separator, separators...)
 	l.nameLength("naming.max_name_length", cfg.Naming.MaxNameLength)
 	for _, id := range slices.Sorted(maps.Keys(l.upstreams)) {

@@ -12,12 +12,13 @@ import (
 )
 
 // Admin serves operators: /healthz (the process lives), /readyz (it can do its job), /status (what
-// each upstream is doing and what was found).
+// each upstream is doing and what was found), /status/failures (what became of the calls of each tool).
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", g.serveHealth)
 	mux.HandleFunc("GET /readyz", g.serveReady)
 	mux.HandleFunc("GET /status", g.serveStatus)
+	mux.HandleFunc("GET /status/failures", g.serveFailures)
 	return mux
 }
 

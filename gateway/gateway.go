@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/ledger"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -52,6 +53,7 @@ type Gateway struct {
 	issuers  *http.Client // fetches the keys of issuers
 	streams  tally        // GET streams and subscriptions over HTTP
 	bodies   *bodies
+	ledger   *ledger.Ledger
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	unsettled *unsettled
@@ -120,6 +122,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		rebuilt:  make(chan struct{}),
 		started:  time.Now(),
 		limiter:  authz.NewLimiter(nil),
+		ledger:   newLedger(cfg),
 		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
 		bodies:   newBodies(cfg.Overload.Bodies),
@@ -342,6 +345,7 @@ func (g *Gateway) Apply(cfg *configs.Config) error {
 	}
 	g.cfg = cfg
 	g.mu.Unlock()
+	g.ledger.KeepTexts(cfg.Failures.Texts)
 	g.rebuild()
 	before.stop()
 	return nil

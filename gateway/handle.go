@@ -183,7 +183,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		}
 		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
-		g.remember(x, t.tool, f)
+		g.unsettle(x, t.tool, f)
 		return failCall(f, t.tool, x.era)
 	}
 	return g.treat(x, t.tool, reply)

@@ -114,8 +114,8 @@ func (g *Gateway) guarded(x *exchange, t *tool) *failure.Failure {
 	return &failure.Failure{Server: t.owner.ID(), Reason: failure.Guarded, Outcome: failure.NotStarted, RetryAfter: left}
 }
 
-// remember takes note of a failed call whose outcome is unknown.
-func (g *Gateway) remember(x *exchange, t *tool, f *failure.Failure) {
+// unsettle takes note of a failed call whose outcome is unknown.
+func (g *Gateway) unsettle(x *exchange, t *tool, f *failure.Failure) {
 	if f.Outcome == failure.Unknown && t.guards() {
 		arguments, _ := x.params.Get("arguments")
 		g.unsettled.add(digestCall(x.caller, t, arguments), time.Now())

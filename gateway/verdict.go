@@ -77,7 +77,9 @@ func (g *Gateway) observe(ctx context.Context, x *exchange, m wire.Message, f fu
 	x.id, x.method = m.ID, m.Method
 	began := time.Now()
 	a := g.contain(m.Method, func() answer { return f(ctx) })
-	g.report(x, verdictOf(a), time.Since(began))
+	v := verdictOf(a)
+	g.remember(x, a, v)
+	g.report(x, v, time.Since(began))
 	return a
 }
 

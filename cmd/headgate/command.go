@@ -46,7 +46,7 @@ Without --config it serves two embedded demo servers, "flights" and "ledger".`,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.AddCommand(newServe(e), newStdio(e), newValidate(e), newTools(e), newCall(e), newKey(e), newVersion(e))
+	root.AddCommand(newServe(e), newStdio(e), newValidate(e), newTools(e), newCall(e), newFailures(e), newKey(e), newVersion(e))
 	return root
 }
 

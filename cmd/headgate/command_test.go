@@ -12,7 +12,7 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	for _, command := range []string{"headgate", "serve", "stdio", "validate", "tools", "call", "key", "version"} {
+	for _, command := range []string{"headgate", "serve", "stdio", "validate", "tools", "call", "failures", "key", "version"} {
 		t.Run(command, func(t *testing.T) {
 			args := []string{command, "--help"}
 			if command == "headgate" {
@@ -32,7 +32,7 @@ func TestEveryCommandHasAHelpTest(t *testing.T) {
 	for _, c := range newCommand(&env{}).Commands() {
 		names = append(names, c.Name())
 	}
-	if want := []string{"call", "key", "serve", "stdio", "tools", "validate", "version"}; !slices.Equal(names, want) {
+	if want := []string{"call", "failures", "key", "serve", "stdio", "tools", "validate", "version"}; !slices.Equal(names, want) {
 		t.Errorf("the commands are %q; TestHelp knows %q", names, want)
 	}
 }

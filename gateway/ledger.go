@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/ledger"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// newLedger makes the failure ledger of a configuration.
+func newLedger(cfg *configs.Config) *ledger.Ledger {
+	outcomes := []string{outcomeOK, outcomeToolError, outcomeProtocolError, outcomeCancelled}
+	for _, r := range reasons {
+		outcomes = append(outcomes, string(r))
+	}
+	l := ledger.New(time.Now(), outcomes...)
+	l.KeepTexts(cfg.Failures.Texts)
+	return l
+}
+
+// reasons are all reasons of failure.
+var reasons = []failure.Reason{failure.Unavailable, failure.BreakerOpen, failure.Overloaded, failure.CredentialsRefused, failure.Timeout,
+	failure.ConnectionLost, failure.BadUpstreamAnswer, failure.RateLimited, failure.ConcurrencyLimited, failure.Guarded,
+	failure.InvalidArguments, failure.InvalidResult, failure.Internal}
+
+// remember puts a tools/call that has been answered into the failure ledger. A failure of Headgate's own
+// is told by its reason alone.
+func (g *Gateway) remember(x *exchange, a answer, v verdict) {
+	if x.method != "tools/call" {
+		return
+	}
+	g.ledger.Count(x.routed.tool, x.routed.upstream, v.outcome)
+	if v.outcome != outcomeToolError && v.outcome != outcomeProtocolError || !g.ledger.KeepsTexts() {
+		return
+	}
+	f := ledger.Failure{Tool: x.routed.tool, Upstream: x.routed.upstream, Outcome: v.outcome, Code: v.code, TraceID: x.traceID(), Time: time.Now()}
+	if a.err != nil {
+		_, f.Text, _ = wire.ErrorCode(a.err)
+	} else {
+		f.Text = resultText(a.result)
+	}
+	g.ledger.Note(f)
+}
+
+// resultText is what the text blocks of a result say, as much of it as the ledger looks at. A block that is
+// a JSON object, as servers wrap the answers of an API, is told by the members of it that speak of an error.
+func resultText(result jsontext.Value) string {
+	obj, err := wire.ParseObject(result)
+	if err != nil {
+		return ""
+	}
+	content, _ := obj.Get("content")
+	var b strings.Builder
+	dec := jsontext.NewDecoder(bytes.NewReader(content), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := dec.ReadToken(); err != nil || t.Kind() != '[' {
+		return ""
+	}
+	for b.Len() < ledger.MaxInput && dec.PeekKind() != ']' {
+		raw, err := dec.ReadValue()
+		if err != nil {
+			break
+		}
+		block, err := wire.ParseObject(raw)
+		if err != nil {
+			continue
+		}
+		if typ, _ := block.Get("type"); string(typ) != `"text"` {
+			continue
+		}
+		raw, _ = block.Get("text")
+		text, _ := wire.String(raw)
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if told := errorMembers(text); told != "" {
+			text = told
+		}
+		b.WriteString(text[:min(len(text), ledger.MaxInput+1)])
+	}
+	return b.String()
+}
+
+// errorMembers is what a JSON object says of an error, or "" if the text is none or says nothing of one.
+func errorMembers(text string) string {
+	const most = 64 << 10 // more is no message
+	text = strings.TrimSpace(text)
+	if !strings.HasPrefix(text, "{") || len(text) > most {
+		return ""
+	}
+	obj, err := wire.ParseObject(jsontext.Value(text))
+	if err != nil {
+		return ""
+	}
+	var parts []string
+	for _, name := range []string{"error", "code", "title", "message", "error_description", "detail", "reason"} {
+		v, _ := obj.Get(name)
+		if s, ok := wire.String(v); ok {
+			parts = append(parts, s)
+		} else if v.Kind() == '{' && name == "error" {
+			if s := errorMembers(string(v)); s != "" {
+				parts = append(parts, s)
+			}
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// traceID is the id of the trace that the client says its request belongs to, or "" (W3C Trace Context,
+// "traceparent").
+func (x *exchange) traceID() string {
+	raw, _ := x.params.Get("_meta")
+	meta, err := wire.ParseObject(raw)
+	var parent string
+	if err == nil {
+		v, _ := meta.Get("traceparent")
+		parent, _ = wire.String(v)
+	}
+	if parent == "" {
+		parent = x.header.Get("Traceparent")
+	}
+	parts := strings.Split(parent, "-")
+	if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0123456789abcdef") != "" || strings.Trim(parts[1], "0") == "" {
+		return ""
+	}
+	return strings.Clone(parts[1])
+}
+
+// FailureReport is what /status/failures shows. It holds no arguments and no results; its texts are masked.
+type FailureReport = ledger.Report
+
+// Failures tells what became of the calls of each tool since the start; of one if name is not "". ok is
+// false when there is no tool of that name and there never was a call to one.
+func (g *Gateway) Failures(name string) (r FailureReport, ok bool) {
+	r = g.ledger.Report(name)
+	return r, name == "" || len(r.Tools) > 0 || g.snapshot.Load().tools.named(name)
+}
+
+// named reports whether a tool is exposed under a name, at the endpoint of anybody.
+func (ts *tools) named(name string) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for k := range ts.all {
+		if k.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Gateway) serveFailures(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("tool")
+	report, ok := g.Failures(name)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		_ = enc.Encode(map[string]string{"error": "unknown tool", "tool": name})
+		return
+	}
+	_ = enc.Encode(report)
+}
