@@ -63,6 +63,8 @@ type Config struct {
 	ReadyUpstreams int
 	// Log says what is logged and how.
 	Log Log
+	// Audit says what is recorded of every call.
+	Audit Audit
 	// Failures says what is kept of calls that failed.
 	Failures Failures
 	// Naming says how exposed names are made.
@@ -114,6 +116,28 @@ type Log struct {
 	Level slog.Level
 	// Format is "auto" (text on a terminal, JSON otherwise), "text" or "json".
 	Format string
+}
+
+// Values of Audit.Arguments.
+const (
+	ArgumentsNone = "none"
+	ArgumentsHash = "hash"
+	ArgumentsFull = "full"
+)
+
+// Audit are the settings of the audit log.
+type Audit struct {
+	// File is the path of the log; empty means that there is none. A relative one is relative to Headgate's working
+	// directory.
+	File string
+	// Required says that a call is not sent if its record cannot be written.
+	Required bool
+	// Arguments says what is recorded of a call's arguments: "none", "hash" or "full".
+	Arguments string
+	// MaxSize is the size in bytes at which the file is moved aside and a new one begun.
+	MaxSize int64
+	// Keep is how many files that were moved aside are kept; 0 keeps all.
+	Keep int
 }
 
 // Failures are the settings of the failure ledger.
@@ -247,6 +271,7 @@ func Default() *Config {
 		Log:            Log{Level: slog.LevelInfo, Format: LogAuto},
 		Naming:         Naming{Separator: "_", MaxNameLength: 48},
 		Failures:       Failures{Texts: true},
+		Audit:          Audit{Arguments: ArgumentsNone, MaxSize: 100 << 20},
 	}
 }
 

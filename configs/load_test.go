@@ -102,6 +102,7 @@ func TestAllKeys(t *testing.T) {
 		SessionIdle:    90 * time.Minute,
 		Overload:       Overload{Connections: 1, Streams: 2, Sessions: 3, CallerStreams: 4, CallerSessions: 5, Bodies: 65536},
 		Log:            Log{Level: slog.LevelDebug, Format: LogJSON},
+		Audit:          Audit{File: "/var/log/headgate/audit.log", Required: true, Arguments: ArgumentsHash, MaxSize: 1 << 20, Keep: 5},
 		Failures:       Failures{Texts: true},
 		Naming:         Naming{Separator: ".", MaxNameLength: 128},
 	}
@@ -214,6 +215,11 @@ var samples = map[string][2]string{
 	"naming.separator":         {"__", "__"},
 	"naming.max_name_length":   {"7", "7"},
 	"failures.texts":           {"false", "0"},
+	"audit.file":               {"other.log", "other.log"},
+	"audit.required":           {"true", "1"},
+	"audit.arguments":          {"hash", "hash"},
+	"audit.max_size":           {"7MiB", "7MiB"},
+	"audit.keep":               {"7", "7"},
 
 	"upstreams.web.type":                  {"sse", "sse"},
 	"upstreams.web.url":                   {`"https://mcp.example.com/other"`, "https://mcp.example.com/other"},
@@ -265,6 +271,7 @@ upstreams:
   child: {command: server}
   my-child: {command: server}
   login: {url: https://mcp.example.com/mcp, oauth: {grant: client_credentials, client_id: a, client_secret: b}}
+audit: {file: a.log}
 `
 
 // TestEveryKeyHasAnEffect is the guard against settings that are accepted and ignored: each key of the schema
@@ -331,6 +338,10 @@ func yamlWith(key, value string) string {
 	switch {
 	case len(parts) == 1:
 		return sampleUpstreams + key + ": " + value + "\n"
+	case key == "audit.file":
+		return strings.Replace(sampleUpstreams, "a.log", value, 1)
+	case parts[0] == "audit": // which means nothing without a file
+		return strings.Replace(sampleUpstreams, "a.log", fmt.Sprintf("a.log, %s: %s", parts[1], value), 1)
 	case parts[0] != "upstreams":
 		return sampleUpstreams + fmt.Sprintf("%s: {%s: %s}\n", parts[0], parts[1], value)
 	}

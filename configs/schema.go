@@ -34,6 +34,11 @@ var configFields = []field[Config]{
 	{name: "ready_upstreams", at: func(c *Config) any { return &c.ReadyUpstreams }},
 	{name: "log.level", at: func(c *Config) any { return &c.Log.Level }},
 	{name: "log.format", at: func(c *Config) any { return &c.Log.Format }},
+	{name: "audit.file", at: func(c *Config) any { return &c.Audit.File }},
+	{name: "audit.required", at: func(c *Config) any { return &c.Audit.Required }},
+	{name: "audit.arguments", at: func(c *Config) any { return &c.Audit.Arguments }},
+	{name: "audit.max_size", at: func(c *Config) any { return &c.Audit.MaxSize }},
+	{name: "audit.keep", at: func(c *Config) any { return &c.Audit.Keep }},
 	{name: "failures.texts", at: func(c *Config) any { return &c.Failures.Texts }},
 	{name: "naming.separator", at: func(c *Config) any { return &c.Naming.Separator }},
 	{name: "naming.max_name_length", at: func(c *Config) any { return &c.Naming.MaxNameLength }},
@@ -134,6 +139,5 @@ var (
 // setting that is accepted and ignored is worse than none. To implement a key, move its line from here into
 // the table of fields above.
 var reserved = map[string]bool{
-	"audit":       true,
 	"log.subject": true,
 }

@@ -44,6 +44,7 @@ func (l *loader) validate(cfg *Config) {
 	l.overload(cfg)
 	l.atMost("ready_upstreams", cfg.ReadyUpstreams, 1000)
 	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
+	l.audit(cfg)
 	if !l.given["failures.texts"] {
 		// Whoever reaches a listener for others may be anybody's user: what tools said to one is not kept for another.
 		cfg.Failures.Texts = IsLoopback(cfg.Listen)
@@ -67,6 +68,23 @@ func (l *loader) overload(cfg *Config) {
 	}
 	if l.size("overload.bodies", o.Bodies); o.Bodies >= minSize && o.Bodies < cfg.MaxBody {
 		l.problem("overload.bodies", "is less than max_body, so that a body of that size could not be read")
+	}
+}
+
+func (l *loader) audit(cfg *Config) {
+	l.oneOf("audit.arguments", cfg.Audit.Arguments, ArgumentsNone, ArgumentsHash, ArgumentsFull)
+	l.size("audit.max_size", cfg.Audit.MaxSize)
+	if cfg.Audit.Keep < 0 {
+		l.problem("audit.keep", "must not be negative")
+	}
+	if strings.Contains(cfg.Audit.File, "\x00") {
+		l.problem("audit.file", "must not contain a NUL")
+	}
+	if cfg.Audit.File == "" && cfg.Audit.Required {
+		l.problem("audit.required", "there is no audit log without audit.file; set the path of one")
+	}
+	if cfg.Audit.File == "" && (cfg.Audit.Arguments == ArgumentsHash || cfg.Audit.Arguments == ArgumentsFull) {
+		l.problem("audit.arguments", "there is no audit log without audit.file; set the path of one")
 	}
 }
 

@@ -75,12 +75,13 @@ type Status struct {
 	Sessions  int                `json:"sessions"`
 	Upstreams []upstream.Status  `json:"upstreams"`
 	Findings  []upstream.Finding `json:"findings"`
+	Audit     *AuditStatus       `json:"audit,omitempty"`
 }
 
 // Status returns the current state for operators. It holds no secrets.
 func (g *Gateway) Status() Status {
 	s := g.snapshot.Load()
-	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings}
+	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings, Audit: g.auditor.Load().status()}
 	st.Ready, st.Why = g.Ready()
 	if st.Findings == nil {
 		st.Findings = []upstream.Finding{}

@@ -109,6 +109,16 @@ func incident() (id string, a answer) {
 	return id, a
 }
 
+// unrecorded answers for a call that is not sent because its audit record cannot be written; the incident
+// finds the log line.
+func unrecorded(server, incident string) answer {
+	f := &failure.Failure{Server: server, Reason: failure.Internal, Outcome: failure.NotStarted}
+	data := jsontext.Value(`{"headgate":` + string(marker(f, false)) + `,"incident":"` + incident + `"}`)
+	a := protocolError(wire.CodeInternal, "The call was not sent: the gateway cannot record it; incident "+incident+" in its log", data, http.StatusInternalServerError)
+	a.failed = f
+	return a
+}
+
 // malformed is the answer to bytes that are no message; err is a *wire.Error.
 func malformed(err error) []byte {
 	e := &wire.Error{Code: wire.CodeInternal, Message: "the message could not be read"}

@@ -54,6 +54,7 @@ type Gateway struct {
 	streams  tally        // GET streams and subscriptions over HTTP
 	bodies   *bodies
 	ledger   *ledger.Ledger
+	auditor  atomic.Pointer[auditor]
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	unsettled *unsettled
@@ -67,6 +68,7 @@ type Gateway struct {
 	rules       rulebook              // of the entries in force
 	start       func(*member)         // starts a member; nil while Run is not running
 	startAccess func(*access)         // the same for what an access runs
+	ending      <-chan struct{}       // closed when Run ends what it runs; nil before it began
 	retired     sync.WaitGroup        // members that still finish their calls
 	rebuilt     chan struct{}         // closed and replaced with every snapshot
 	settled     bool                  // once, every upstream had ended its first attempt to connect
@@ -136,6 +138,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 	if g.access, err = g.newAccess(cfg, nil); err != nil {
 		return nil, err
 	}
+	g.auditor.Store(newAuditor(cfg.Audit, g.log))
 	for key, entry := range entries(cfg) {
 		g.fleet[key] = g.newMember(cfg, key, entry)
 	}
@@ -197,6 +200,8 @@ func (g *Gateway) Run(ctx context.Context) {
 		start(m)
 	}
 	g.access.start(base)
+	g.auditor.Load().start()
+	g.ending = base.Done()
 	g.startAccess = func(a *access) { a.start(base) }
 	g.mu.Unlock()
 
@@ -227,6 +232,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	g.start = nil
 	all := g.members()
 	access := g.access
+	auditor := g.auditor.Load()
 	g.mu.Unlock()
 	cancel()
 	access.stop()
@@ -235,6 +241,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	}
 	g.retired.Wait()
 	g.sessions.closeAll()
+	auditor.stop()
 }
 
 // members returns every member, serving or not yet. g.mu is held.
@@ -302,11 +309,16 @@ func (g *Gateway) rebuild() {
 // Apply puts a new configuration in place. Upstreams whose entry is the same keep their connections;
 // one that is gone or disabled leaves lists and calls at once, and its calls in flight may finish;
 // one whose entry changed serves as it was until its successor has made its first attempt. The error is
-// of the rules of teams; then nothing has changed.
+// of the rules of teams or of the audit log's file; then nothing has changed.
 func (g *Gateway) Apply(cfg *configs.Config) error {
+	audits, err := g.nextAuditor(cfg.Audit)
+	if err != nil {
+		return err
+	}
 	g.mu.Lock()
 	access, err := g.newAccess(cfg, g.access)
 	if err != nil {
+		audits.discard()
 		g.mu.Unlock()
 		return err
 	}
@@ -343,6 +355,7 @@ func (g *Gateway) Apply(cfg *configs.Config) error {
 			g.startMember(m)
 		}
 	}
+	audits.commit()
 	g.cfg = cfg
 	g.mu.Unlock()
 	g.ledger.KeepTexts(cfg.Failures.Texts)

@@ -26,6 +26,7 @@ type exchange struct {
 	// session is the client's own with Headgate, on which servers may base sessions of theirs; "" for a
 	// client that has none.
 	session string
+	audit   *auditEntry // nil without an audit log
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
 	logLevel     string         // least level of log messages wanted; "" for none
@@ -134,6 +135,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if args, ok := x.params.Get("arguments"); ok && args.Kind() != '{' && string(args) != "null" {
 		return invalidParams("params.arguments must be an object")
 	}
+	g.beginAudit(x, name)
 	t, ok := x.v.find(name)
 	if !ok {
 		return unknownTool(name)
@@ -154,6 +156,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	defer release()
 	if f := g.withhold(x, t.tool); f != nil {
 		return failCall(f, t.tool, x.era)
+	}
+	if a, ok := x.audit.sending(ctx, x); !ok {
+		return a
 	}
 	began := time.Now()
 	reply, err := t.owner.Call(ctx, &upstream.Call{

@@ -31,12 +31,21 @@ var reasons = []failure.Reason{failure.Unavailable, failure.BreakerOpen, failure
 	failure.ConnectionLost, failure.BadUpstreamAnswer, failure.RateLimited, failure.ConcurrencyLimited, failure.Guarded,
 	failure.InvalidArguments, failure.InvalidResult, failure.Internal}
 
-// remember puts a tools/call that has been answered into the failure ledger. A failure of Headgate's own
+// remember puts a tools/call that has been answered into the failure ledger, and ends its audit record. A failure of Headgate's own
 // is told by its reason alone.
 func (g *Gateway) remember(x *exchange, a answer, v verdict) {
 	if x.method != "tools/call" {
 		return
 	}
+	// A bug in what is told of a call must not cost its answer.
+	g.contain("telling of a call", func() answer {
+		x.audit.end(x, v)
+		g.count(x, a, v)
+		return answer{}
+	})
+}
+
+func (g *Gateway) count(x *exchange, a answer, v verdict) {
 	g.ledger.Count(x.routed.tool, x.routed.upstream, v.outcome)
 	if v.outcome != outcomeToolError && v.outcome != outcomeProtocolError || !g.ledger.KeepsTexts() {
 		return

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/headgate/headgate/internal/ledger"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
@@ -258,5 +260,28 @@ func TestFailureStatus(t *testing.T) {
 				t.Errorf("%s is shown: %s", secret, body)
 			}
 		}
+	}
+}
+
+// TestSuccessCostsNothing: the ledger allocates nothing for a call that succeeds.
+func TestSuccessCostsNothing(t *testing.T) {
+	g := makeGateway(t, parseConfig(t, nil), Options{})
+	x := &exchange{method: "tools/call", routed: route{tool: "x_echo", upstream: "x"}}
+	a := answer{result: jsontext.Value(`{"content":[]}`)}
+	g.remember(x, a, verdictOf(a))
+	if n := testing.AllocsPerRun(100, func() { g.remember(x, a, verdictOf(a)) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkRemember is what the ledger and the audit log, which is off, add to a call that succeeds.
+func BenchmarkRemember(b *testing.B) {
+	g := makeGateway(b, parseConfig(b, nil), Options{})
+	x := &exchange{method: "tools/call", routed: route{tool: "x_echo", upstream: "x"}}
+	a := answer{result: jsontext.Value(`{"content":[]}`)}
+	v := verdictOf(a)
+	b.ReportAllocs()
+	for b.Loop() {
+		g.remember(x, a, v)
 	}
 }

@@ -40,6 +40,6 @@ func (g *Gateway) Call(ctx context.Context, caller authz.Caller, team, name stri
 		params = append(params, wire.Member{Name: "arguments", Raw: jsontext.Value(`"arguments"`), Value: jsontext.Value(arguments)})
 	}
 	x := &exchange{guest: at, era: upstream.Modern, method: "tools/call", params: params}
-	a := g.contain(x.method, func() answer { return g.handle(ctx, x) })
+	a := g.observe(ctx, x, wire.Message{Method: x.method}, func(ctx context.Context) answer { return g.handle(ctx, x) })
 	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}, true
 }

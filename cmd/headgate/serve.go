@@ -47,6 +47,9 @@ func (e *env) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := g.OpenAudit(); err != nil {
+		return err
+	}
 	front, err := listenOn("listen", cfg.Listen)
 	if err != nil {
 		return err

@@ -54,6 +54,9 @@ the environment variable HEADGATE_API_KEY.`,
 			if err != nil {
 				return err
 			}
+			if err := g.OpenAudit(); err != nil {
+				return err
+			}
 			return running(context.WithoutCancel(c.Context()), g, func(run context.Context) error {
 				caller, err := e.identify(run, g)
 				if err != nil {
