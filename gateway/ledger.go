@@ -89,7 +89,7 @@ func resultText(result jsontext.Value) string {
 		if b.Len() > 0 {
 			b.WriteByte('\n')
 		}
-		if told := errorMembers(text); told != "" {
+		if told := errorMembers(text, 0); told != "" {
 			text = told
 		}
 		b.WriteString(text[:min(len(text), ledger.MaxInput+1)])
@@ -97,11 +97,12 @@ func resultText(result jsontext.Value) string {
 	return b.String()
 }
 
-// errorMembers is what a JSON object says of an error, or "" if the text is none or says nothing of one.
-func errorMembers(text string) string {
-	const most = 64 << 10 // more is no message
+// errorMembers is what a JSON object says of an error, or "" if the text is none or says nothing of one. Some
+// wrap the error in another.
+func errorMembers(text string, depth int) string {
+	const most, deepest = 64 << 10, 2 // more is no message
 	text = strings.TrimSpace(text)
-	if !strings.HasPrefix(text, "{") || len(text) > most {
+	if !strings.HasPrefix(text, "{") || len(text) > most || depth > deepest {
 		return ""
 	}
 	obj, err := wire.ParseObject(jsontext.Value(text))
@@ -114,7 +115,7 @@ func errorMembers(text string) string {
 		if s, ok := wire.String(v); ok {
 			parts = append(parts, s)
 		} else if v.Kind() == '{' && name == "error" {
-			if s := errorMembers(string(v)); s != "" {
+			if s := errorMembers(string(v), depth+1); s != "" {
 				parts = append(parts, s)
 			}
 		}

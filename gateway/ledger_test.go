@@ -141,6 +141,7 @@ func TestLedgerTexts(t *testing.T) {
 	for _, c := range []struct{ name, arguments, want string }{
 		{"masked", `{"text":"No invoice \"INV-1\" for ann@example.com in 12 ms"}`, "No invoice <value> for <email> in <n> ms"},
 		{"json", `{"text":` + quote(`{"error":{"code":"not_found","message":"No invoice 17"},"status":404}`) + `}`, "not_found: No invoice <n>"},
+		{"json in json in json", `{"text":` + quote(`{"error":{"error":{"message":"No invoice","error":{"message":"too deep"}}}}`) + `}`, "No invoice"},
 		{"json of another kind", `{"text":` + quote(`{"rows":[1,2]}`) + `}`, "{<value>:[<n>]}"},
 		{"several blocks", `{"raw":` + quote(`{"isError":true,"content":[{"type":"image","data":"aGk=","mimeType":"image/png"},{"type":"text","text":"one"},7,{"type":"text","text":"two"}]}`) + `}`, "one two"},
 		{"no content", `{"raw":` + quote(`{"isError":true}`) + `}`, ""},

@@ -40,6 +40,18 @@ func TestAccessPage(t *testing.T) {
 	}
 }
 
+func TestFailureLedgerPage(t *testing.T) {
+	if served, ran := runCommands(t, "../docs/failures-ledger.md"); served != 1 || ran < 3 {
+		t.Errorf("%d servers and %d other commands were run", served, ran)
+	}
+}
+
+func TestAuditPage(t *testing.T) {
+	if _, ran := runCommands(t, "../docs/audit.md"); ran < 2 {
+		t.Errorf("%d commands were run", ran)
+	}
+}
+
 // runCommands runs the commands of a page, and counts them.
 func runCommands(t *testing.T, page string) (served, ran int) {
 	readme, err := os.ReadFile(page)
