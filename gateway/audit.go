@@ -152,7 +152,10 @@ func (e *auditEntry) line(x *exchange, r auditRecord) []byte {
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
-		// What came from outside must not make a call vanish from the log.
+		// What came from outside, such as arguments nested too deeply, must not make a call vanish from the log.
+		if r.Arguments != nil {
+			r.ArgumentsSHA256 = argumentsHash(jsontext.Value(r.Arguments))
+		}
 		r.Request, r.Arguments = nil, nil
 		b, _ = json.Marshal(r)
 	}

@@ -301,6 +301,53 @@ func TestAuditArguments(t *testing.T) {
 	}
 }
 
+// TestAuditOddArguments: what clients send does not keep a call out of the log, or a line from being one.
+func TestAuditOddArguments(t *testing.T) {
+	file, member := auditConfig(t, `,"required":true,"arguments":"full"`)
+	s := &mcptest.Server{Tools: mcptest.Builtin("echo")}
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, member), Options{})
+	for name, arguments := range map[string]string{
+		"absent":        "",
+		"null":          "null",
+		"invalid utf-8": "{\"a\":\"\xff\xfe\"}",
+		"half a pair":   `{"a":"\ud800"}`,
+		"names twice":   `{"a":1,"a":2}`,
+		"lines":         "{\n\"a\"\r\n:\t1}",
+		"deep":          `{"a":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990) + `}`,
+	} {
+		r := g.callModern("1", "x_echo", arguments)
+		if _, err := os.Stat(file); err != nil && r.status != 200 {
+			continue // the first of all, and refused
+		}
+		got := records(t, file)
+		if ran := r.status == 200; ran && (len(got) != 2 || arguments != "" && got[0].Arguments == nil && got[0].ArgumentsSHA256 == "") || !ran && len(got) != 0 {
+			t.Errorf("%s: %d %.100s, records %+v", name, r.status, r.body, got)
+		}
+	}
+}
+
+// TestAuditRotation: max_size and keep hold.
+func TestAuditRotation(t *testing.T) {
+	file, member := auditConfig(t, `,"required":true,"max_size":"1KiB","keep":2`)
+	s := &mcptest.Server{Tools: mcptest.Builtin("echo")}
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, member), Options{})
+	for range 30 {
+		g.callModern("1", "x_echo", "{}")
+	}
+	all, err := filepath.Glob(file + "*")
+	if err != nil || len(all) != 3 {
+		t.Fatalf("files %q, %v", all, err)
+	}
+	for _, f := range all {
+		if info, err := os.Stat(f); err != nil || info.Size() > 1024 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", f, info, err)
+		}
+		if len(records(t, f)) == 0 {
+			t.Errorf("%s is empty", f)
+		}
+	}
+}
+
 func TestArgumentsHash(t *testing.T) {
 	for _, c := range []struct {
 		name, a, b string

@@ -21,7 +21,7 @@ func newLedger(cfg *configs.Config) *ledger.Ledger {
 	for _, r := range reasons {
 		outcomes = append(outcomes, string(r))
 	}
-	l := ledger.New(time.Now(), outcomes...)
+	l := ledger.New(time.Now().UTC(), outcomes...)
 	l.KeepTexts(cfg.Failures.Texts)
 	return l
 }
@@ -50,7 +50,7 @@ func (g *Gateway) count(x *exchange, a answer, v verdict) {
 	if v.outcome != outcomeToolError && v.outcome != outcomeProtocolError || !g.ledger.KeepsTexts() {
 		return
 	}
-	f := ledger.Failure{Tool: x.routed.tool, Upstream: x.routed.upstream, Outcome: v.outcome, Code: v.code, TraceID: x.traceID(), Time: time.Now()}
+	f := ledger.Failure{Tool: x.routed.tool, Upstream: x.routed.upstream, Outcome: v.outcome, Code: v.code, TraceID: x.traceID(), Time: time.Now().UTC()}
 	if a.err != nil {
 		_, f.Text, _ = wire.ErrorCode(a.err)
 	} else {

@@ -19,7 +19,7 @@ func TestMask(t *testing.T) {
 		{"long hex", "sha 0123456789abcdef0123456789abcdef01234567", "sha <id>"},
 		{"base64", "bad value dGhpcyBpcyBzZWNyZXQ+d2l0aC9zbGFzaA==", "bad value <id>"},
 		{"base64 with slashes", "bad value abCD1234/EFgh5678ijKL+mnop==", "bad value <id>"},
-		{"jwt", "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJ rejected", "token <id> rejected"},
+		{"jwt", "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJ rejected", "token <value> rejected"},
 		{"letters of a token", "key QwErTyUiOpAsDfGhJkLz is bad", "key <id> is bad"},
 		{"letters without end", "key abcdefghijklmnopqrstuvwxyzabcdef is bad", "key <id> is bad"},
 		{"class name", "java.lang.IllegalArgumentException in create_shipment_order", "java.lang.IllegalArgumentException in create_shipment_order"},
@@ -48,7 +48,13 @@ func TestMask(t *testing.T) {
 		{"json", `{"error":"not found","id":12}`, "{<value>:<n>}"},
 		{"assignment", "user=ann&pw=hunter password=x", "user=<value> password=<value>"},
 		{"assignment with spaces", "password = hunter", "password = <value>"},
+		{"assignment apart", "password : hunter", "password : <value>"},
 		{"named secret", "password: hunter, api_key:hunter", "password: <value>, api_key:<value>"},
+		{"named in a sentence", "the password hunter2 is wrong", "the password <value> is wrong"},
+		{"said in a sentence", "the password for ann was hunter2", "the password for ann was hunter<n>"},
+		{"said of a secret", "your password is p@ss!word", "your password is <email>"},
+		{"a secret that is wrong", "the password is wrong", "the password is wrong"},
+		{"letters of hex", "sha deadbeefcafe", "sha <id>"},
 		{"header", "Authorization: Bearer hunter", "Authorization: Bearer <value>"},
 		{"bearer token", "got Bearer hunter2 instead", "got Bearer <value> instead"},
 		{"bearer in a sentence", "a bearer token is required", "a bearer token is required"},
@@ -82,6 +88,42 @@ func settled(t *testing.T, text string) {
 	}
 	if strings.ContainsAny(got, "\"`0123456789") {
 		t.Errorf("%q: a quote or a digit is left: %q", text, got)
+	}
+}
+
+// TestMaskHidesSecrets goes through the forms that secrets have in the wild, wherever they stand in a sentence. All of
+// them are made up.
+func TestMaskHidesSecrets(t *testing.T) {
+	for name, secret := range map[string]string{
+		"cloud key id":    "AKIAQ3EXAMPLE7XYZABC",
+		"cloud key":       "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+		"forge token":     "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+		"chat token":      "xoxb-17653672481-19874698323-pdFZKVeTuE8sk7oOcHrzqqgy",
+		"payment key":     "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+		"maps key":        "AIzaSyD-9tSrke72PouQMnMX-a7eZSW0jkFMBWY",
+		"base32":          "JBSWY3DPEHPK3PXP",
+		"hex":             "9f86d081884c7d659a2feaa0c55ad015",
+		"jwt":             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+		"card":            "4111 1111 1111 1111",
+		"connection":      "postgres://admin:letmein@db.internal:5432/prod",
+		"user and server": "letmein@db.internal",
+		"quoted":          `"correct horse battery"`,
+		"single quotes":   `'correct horse battery'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, frame := range []string{"%s", "The key %s is not valid.", "key=%s", "key: %s,", "(%s)", "[%s]", "invalid token:%s;", "%s: no such key", "<%s>", "a,%s,b", "one\n%s\ntwo"} {
+				text := strings.Replace(frame, "%s", secret, 1)
+				got := Mask(text)
+				for _, piece := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune(" \"'", r) }) {
+					for n := 0; n+4 <= len(piece); n += 4 {
+						if four := piece[n : n+4]; strings.Contains(got, four) {
+							t.Errorf("%q becomes %q, which has %q", text, got, four)
+							break
+						}
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -15,6 +15,8 @@ var (
 	base64 = regexp.MustCompile(`^[A-Za-z0-9+/_\-]+=*$`)
 	// secret is a word behind which a value is hidden whatever it looks like.
 	secret = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|credentials?)$`)
+	// linking is a word that may stand between the name of a secret and its value.
+	linking = regexp.MustCompile(`^(?i:is|was|of|to|as|for)$`)
 	// scheme is the word before the credentials of a header.
 	scheme = regexp.MustCompile(`^(?i:bearer|basic|digest)$`)
 )
@@ -26,8 +28,11 @@ func (m *masker) word(w string) {
 	key, value, assigned := strings.Cut(body, "=")
 	name, behind, colon := strings.Cut(body, ":")
 	switch {
-	case body == "":
+	case strings.IndexFunc(body, inPart) < 0: // punctuation
 		m.out.WriteString(w)
+		if strings.HasSuffix(w, "=") || m.hide == hideTokens && w == ":" {
+			m.hide = hideAll
+		}
 		return
 	case scheme.MatchString(body):
 		// What follows "Bearer" is a credential, unless it is the next word of a sentence.
@@ -52,9 +57,13 @@ func (m *masker) word(w string) {
 		m.parts(body)
 	}
 	m.out.WriteString(tail)
-	m.hide = hideNothing
-	if secret.MatchString(body) && strings.HasPrefix(tail, ":") || strings.HasSuffix(w, "=") {
+	switch named := secret.MatchString(body); {
+	case named && strings.HasPrefix(tail, ":"), strings.HasSuffix(w, "="):
 		m.hide = hideAll
+	case named && tail == "":
+		m.hide = hideTokens
+	case !linking.MatchString(w):
+		m.hide = hideNothing
 	}
 }
 
@@ -75,6 +84,8 @@ func plain(w string) bool {
 	return strings.IndexFunc(w, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 }
 
+func inPart(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r) }
+
 // parts writes a word part by part: what is between the joiners.
 func (m *masker) parts(w string) {
 	type part struct {
@@ -84,7 +95,7 @@ func (m *masker) parts(w string) {
 	var all []part
 	random := 0
 	for len(w) > 0 {
-		n := strings.IndexFunc(w, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) })
+		n := strings.IndexFunc(w, func(r rune) bool { return !inPart(r) })
 		if n < 0 {
 			n = len(w)
 		}
@@ -96,7 +107,7 @@ func (m *masker) parts(w string) {
 			all = append(all, part{w[:n], k})
 			w = w[n:]
 		}
-		n = strings.IndexFunc(w, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r) })
+		n = strings.IndexFunc(w, inPart)
 		if n < 0 {
 			n = len(w)
 		}
@@ -170,7 +181,7 @@ func kindOf(p string) string {
 		return maskID
 	case numbers > 0:
 		return digits
-	case size >= longWord, size >= 16 && changes*3 > size:
+	case size >= longWord, hex && size >= 8, size >= 16 && changes*3 > size:
 		return maskID
 	}
 	return ""
