@@ -254,3 +254,22 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+// BenchmarkWrite is what a record costs a call that waits for it.
+func BenchmarkWrite(b *testing.B) {
+	l := New(Options{File: filepath.Join(b.TempDir(), "audit"), MaxSize: 100 << 20})
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Run(ctx)
+	}()
+	record := []byte(strings.Repeat("x", 400) + "\n")
+	for b.Loop() {
+		if err := l.Write(ctx, record); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	<-done
+}
