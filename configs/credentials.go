@@ -72,12 +72,21 @@ func (l *loader) forwardedToken(path, at, shown string, u *Upstream, seen map[st
 	switch {
 	case seen["Authorization"]:
 		l.problem(at, "%sis there twice", shown)
+	case l.inTeamFile(path):
+		// The token opens to its holder whatever the caller may use, in every team.
+		l.problem(at, "%sis the caller's token, which a team's own file cannot have sent to a server of the team's; the operator has to "+
+			"define that server in the configuration itself, with trust: %s", shown, TrustSameAudience)
 	case u.Trust != TrustSameAudience:
 		l.problem(at, "%sis the caller's token, which is meant for Headgate alone; it is forwarded only with trust: %s, for a server that "+
 			"accepts tokens of this very audience; oauth with grant %s gives the server a token of its own", shown, TrustSameAudience, GrantTokenExchange)
 	case u.OAuth.Grant != "":
 		l.problem(at, "%sis also put in by oauth; keep one of them", shown)
 	}
+}
+
+func (l *loader) inTeamFile(path string) bool {
+	_, team := l.place(path)
+	return team != ""
 }
 
 // credentials checks how an upstream is shown who is calling.

@@ -105,7 +105,7 @@ func (a *apart) begin(ctx context.Context, idle time.Duration) (end func()) {
 	}
 	a.mu.Unlock()
 	a.running.Go(func() {
-		tick := time.NewTicker(min(idle/4+1, time.Minute))
+		tick := time.NewTicker(max(min(idle/4, time.Minute), 100*time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {

@@ -450,3 +450,61 @@ func TestAServerThatTurnsLegacy(t *testing.T) {
 		t.Errorf("%d sessions", n)
 	}
 }
+
+// TestARefusalIsForgivenInTime: it is put to the test again after a pause that grows, when a call asks for it.
+func TestARefusalIsForgivenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := New(httpAt("http://127.0.0.1:1/mcp"), Options{})
+		defer u.creds.close()
+		u.creds.forward = true // without a token, nothing reaches the network
+		s := u.newApart()
+		s.hold(&Caller{Key: "#alice"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.runApart(ctx)
+		}()
+		attempts := func(want int) {
+			t.Helper()
+			_, err := s.Call(t.Context(), &Call{Method: "tools/call"})
+			wantFailure(t, err, failure.CredentialsRefused, failure.NotStarted)
+			if got := s.Status().Tries; got != want {
+				t.Errorf("%d attempts, want %d", got, want)
+			}
+		}
+		attempts(1)
+		time.Sleep(29 * time.Second)
+		attempts(1)
+		time.Sleep(2 * time.Second)
+		attempts(2)
+		time.Sleep(59 * time.Second)
+		attempts(2)
+		time.Sleep(2 * time.Second)
+		attempts(3)
+		time.Sleep(time.Hour)
+		if got := s.Status().Tries; got != 3 {
+			t.Errorf("%d attempts without a call", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestDoubtsAreTheParentsToSettle: a call on a session of its own that makes Headgate doubt what the server
+// speaks has the catalogue read again where it is kept.
+func TestDoubtsAreTheParentsToSettle(t *testing.T) {
+	t.Parallel()
+	const answer = `{"code":-32602,"message":"bad arguments"}`
+	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{tool("picky", func(c *mcptest.Call) {
+		c.Raw(400, "application/json", `{"jsonrpc":"2.0","id":`+c.ID+`,"error":`+answer+`}`)
+	})}}
+	r := up(t, apartFrom(httpAt(s.StartHTTP(t).URL), configs.SessionCaller), Options{ListTimeout: time.Hour})
+	reply, err := r.callAs(named("alice", ""), "picky", `{}`)
+	if err != nil || string(reply.Error) != answer {
+		t.Errorf("%+v %v", reply, err)
+	}
+	if n := s.Count("tools/list"); n != 2 {
+		t.Errorf("the catalogue was read %d times", n)
+	}
+}

@@ -109,7 +109,11 @@ func newProtected(t *testing.T) *protected {
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/redirect"):
-			http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
+			to := r.URL.Query().Get("to")
+			if r.URL.Path == "/redirect/loop" {
+				to = r.URL.Path
+			}
+			http.Redirect(w, r, to, http.StatusFound)
 		case strings.Contains(r.URL.Path, "oauth-protected-resource"):
 			p.asked.Add(1)
 			if strings.HasSuffix(r.URL.Path, "/mcp") || r.URL.Path == "/elsewhere/oauth-protected-resource" {
@@ -181,6 +185,13 @@ func TestDiscovery(t *testing.T) {
 		{"a server of another name", func(p *protected) {
 			p.document = fmt.Sprintf(`{"resource":%q,"authorization_servers":[%q]}`, p.URL+"/mcp", strings.Replace(as.URL, "127.0.0.1", "localhost", 1))
 		}, "another issuer"},
+		{"by a redirect to plain http", func(p *protected) {
+			p.challenge = `Bearer resource_metadata="` + p.URL + `/redirect?to=` + url.QueryEscape("http://192.0.2.1/") + `"`
+		}, "a redirect is not followed: not an https URL"},
+		{"by redirects without end", func(p *protected) {
+			p.challenge = `Bearer resource_metadata="` + p.URL + `/redirect/loop"`
+		}, "too many redirects"},
+		{"by plain http", func(p *protected) { p.challenge = `Bearer resource_metadata="http://192.0.2.1/"` }, "not an https URL"},
 		{"not JSON", func(p *protected) { p.document = "<html>" }, "not the JSON"},
 		{"endless", func(p *protected) { p.document = `"` + strings.Repeat("x", maxDocument+1) }, "more than"},
 	} {
