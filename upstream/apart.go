@@ -46,12 +46,16 @@ type apartSession struct {
 	cancel context.CancelFunc
 }
 
+// separates reports whether the configuration wants sessions that are not shared.
+func (u *Upstream) separates() bool {
+	return u.parent == nil && (u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient)
+}
+
 // keepsApart reports whether calls need a session of their caller's or client's own with a server of this
 // era. A modern server has no sessions (2026-07-28, basic/versioning); but a process is one, whatever it
 // speaks.
 func (u *Upstream) keepsApart(era Era) bool {
-	return u.parent == nil && (u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient) &&
-		(era == Legacy || u.cfg.Type == configs.TypeStdio)
+	return u.separates() && (era == Legacy || u.cfg.Type == configs.TypeStdio)
 }
 
 // era is what the server is known to speak.

@@ -98,7 +98,7 @@ type calling struct {
 }
 
 func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
-	if u.keepsApart(u.era()) {
+	if u.separates() && u.keepsApart(u.era()) {
 		return u.attemptApart(ctx, k)
 	}
 	c := k.Call

@@ -5,6 +5,9 @@
 // reads the catalogue, so that every repair of a hop is a single flight by construction. Calls run on
 // the goroutines of their callers and see the current link through one pointer.
 //
+// Where sessions are not to be shared, the sessions of single callers are Upstreams of their own with a
+// parent, whose Run starts and ends them and whose catalogue they serve.
+//
 // The package speaks both protocol eras over Streamable HTTP, the deprecated HTTP+SSE transport, the
 // pipes of a child process, and in-process pipes. Messages are raw bytes: results and errors leave
 // here as the server wrote them.

@@ -71,6 +71,9 @@ func TestTheDialIsGuarded(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"} {
 		client, tr := newGuard(nil).client()
 		defer tr.CloseIdleConnections()
+		if tr.Proxy != nil {
+			t.Error("learned URLs go to a proxy")
+		}
 		for _, scheme := range []string{"http", "https"} {
 			resp, err := client.Get(scheme + "://" + host + ":" + port + "/")
 			if err == nil {
