@@ -2,6 +2,9 @@ package authz
 
 import (
 	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/headgate/headgate/internal/secret"
 )
@@ -37,6 +40,15 @@ func Anonymous() Caller { return Caller{Subject: "anonymous"} }
 
 // Key identifies the caller among all: two issuers may know one name for different people.
 func (c Caller) Key() string { return c.Issuer + "#" + c.Subject }
+
+// Expires returns when the caller's token ends, if it came with one that does.
+func (c Caller) Expires() (time.Time, bool) {
+	end, err := jwt.MapClaims(c.Claims).GetExpirationTime()
+	if err != nil || end == nil {
+		return time.Time{}, false
+	}
+	return end.Time, true
+}
 
 // InTeam reports whether the caller belongs to a team.
 func (c Caller) InTeam(team string) bool {

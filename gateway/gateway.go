@@ -301,7 +301,7 @@ func (g *Gateway) rebuild() {
 		}
 	}
 	// With teams every subscriber looks for itself whether its own list differs.
-	if s.everything == nil || !s.everything.same(old.everything) {
+	if s.everything == nil || s.access != old.access || !s.everything.same(old.everything) {
 		g.subs.tell()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/secret"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -54,6 +55,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	if at.caller, ok = g.authenticate(w, r, at.s, at.at); !ok {
 		return
 	}
+	at.credential = secret.New(r.Header.Get("Authorization"))
 	if at.v = at.s.viewFor(at.caller, at.at); at.v == nil {
 		// A team that is not the caller's and one that does not exist are the same.
 		noSuchPath(w)

@@ -142,6 +142,8 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 			return
 		case <-s.ended:
 			return
+		case <-list.over:
+			return
 		case <-g.drained:
 			return
 		case <-list.signal:

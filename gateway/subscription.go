@@ -86,6 +86,9 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 		case <-g.drained:
 			s.finish(ctx, send)
 			return
+		case <-list.over:
+			s.finish(ctx, send)
+			return
 		case <-list.signal:
 			if list.changed(g) && s.tools {
 				err = send(s.changed())
