@@ -81,7 +81,7 @@ type Status struct {
 // Status returns the current state for operators. It holds no secrets.
 func (g *Gateway) Status() Status {
 	s := g.snapshot.Load()
-	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: s.findings, Audit: g.auditor.Load().status()}
+	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: g.findings(s), Audit: g.auditor.Load().status()}
 	st.Ready, st.Why = g.Ready()
 	if st.Findings == nil {
 		st.Findings = []upstream.Finding{}

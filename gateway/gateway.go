@@ -59,6 +59,7 @@ type Gateway struct {
 
 	unsettled *unsettled
 	notices   *notices
+	drifts    driftQueue
 
 	mu          sync.Mutex // guards the fields below
 	cfg         *configs.Config
@@ -131,6 +132,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 
 		unsettled: newUnsettled(),
 		notices:   newNotices(opts.Logger, opts.Count),
+		drifts:    make(driftQueue, maxWaiting),
 	}
 	g.sessions = newSessions(g.sessionOver)
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
@@ -205,6 +207,8 @@ func (g *Gateway) Run(ctx context.Context) {
 	g.startAccess = func(a *access) { a.start(base) }
 	g.mu.Unlock()
 
+	var watchers sync.WaitGroup
+	watchers.Go(func() { g.watchDrift(base) })
 	janitor := time.NewTicker(sessionSweep)
 	defer janitor.Stop()
 	for run := true; run; {
@@ -240,6 +244,7 @@ func (g *Gateway) Run(ctx context.Context) {
 		<-m.done
 	}
 	g.retired.Wait()
+	watchers.Wait()
 	g.sessions.closeAll()
 	auditor.stop()
 }

@@ -191,6 +191,10 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		g.unsettle(x, t.tool, f)
 		return failCall(f, t.tool, x.era)
 	}
+	if f := g.badResult(t.tool, reply); f != nil {
+		g.log.Warn("result withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
+		return failCall(f, t.tool, x.era)
+	}
 	return g.treat(x, t.tool, reply)
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"log/slog"
+	"testing"
 
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
@@ -24,3 +25,10 @@ func embed(id string, s *mcptest.Server) map[string]upstream.ServeFunc {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func unmarshal(t testing.TB, text string, to any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+}

@@ -77,9 +77,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 		}
 	}
 	s.findings = append(s.findings, s.made...)
-	slices.SortFunc(s.findings, func(a, b upstream.Finding) int {
-		return cmp.Or(strings.Compare(a.Server, b.Server), strings.Compare(a.Tool, b.Tool), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Text, b.Text))
-	})
+	sortFindings(s.findings)
 	s.findings = slices.Compact(s.findings)
 	if s.policy == nil {
 		s.everything = &view{scope: shared}

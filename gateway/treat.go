@@ -16,6 +16,9 @@ import (
 // withhold is the failure of a call that is not to be sent at all, or nil.
 func (g *Gateway) withhold(x *exchange, t *tool) *failure.Failure {
 	f := g.guarded(x, t)
+	if f == nil {
+		f = g.badArguments(x, t)
+	}
 	if f != nil {
 		g.log.Info("call withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
 	}

@@ -21,6 +21,7 @@ type Tool struct {
 	ReadOnly, Destructive, Idempotent, OpenWorld bool
 
 	headers []headerBinding
+	schemas *schemas // made on demand
 }
 
 // headerBinding mirrors one argument into an Mcp-Param-* header.
@@ -103,6 +104,7 @@ func inspectTool(def jsontext.Value) (Tool, []Finding, error) {
 			return t, findings, &toolError{"schema_ref", fmt.Sprintf("outputSchema refers to %q, which it does not define", clip(ref, 100))}
 		}
 	}
+	t.schemas = new(schemas)
 	t.Definition = slices.Clone(def)
 	if edits != nil {
 		t.Definition = obj.Append(nil, edits...)
