@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/mcptest"
+	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
 )
 
 // counted collects what Options.Count is told.
@@ -120,4 +122,51 @@ func TestNoticesAreBounded(t *testing.T) {
 	if n.first(notice{what: "x", tool: string(rune(1))}) {
 		t.Error("a thing is said twice")
 	}
+}
+
+// FuzzTreat: whatever a server answers, treating it does not panic and leaves JSON, and what is no error the same
+// bytes.
+func FuzzTreat(f *testing.F) {
+	for _, s := range []string{
+		`{"content":[{"type":"text","text":"at 10.0.0.1"}],"isError":true,"_meta":{"a":1}}`,
+		`{"content":[{"type":"text","text":"\ud800 SELECT a FROM b"},7,null,[]],"isError":true,"_meta":null}`,
+		` {"isError":true,"content":[ ],"structuredContent":{"a":["x.internal"]}} `,
+		`{"isError":false,"content":[{"type":"text","text":"10.0.0.1"}]}`, `{}`, `{"content":7,"isError":true}`, `{"isError":true,"isError":true}`,
+	} {
+		f.Add(s)
+	}
+	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{answering("run", outputSchema)}}
+	g := launch(f, parseConfig(f, map[string]string{"db": entry(s.StartHTTP(f), `"leak_filter":true`, `"check_results":"reject"`, `"guidance":[{"match":".","append":"a"}]`)}), Options{})
+	run := g.snapshot.Load().tool("db_run")
+	f.Fuzz(func(t *testing.T, result string) {
+		obj, err := wire.ParseObject([]byte(result))
+		if err != nil {
+			return
+		}
+		reply := &upstream.Reply{Result: []byte(result), Era: upstream.Legacy}
+		for _, problem := range g.badResultProblems(run, reply) {
+			if len(problem) > 5000 {
+				t.Errorf("a long problem: %s", problem)
+			}
+		}
+		got := g.treat(&exchange{era: upstream.Legacy}, run, reply).result
+		if !isErrorResult(obj) && string(got) != result {
+			t.Errorf("%s became %s", result, got)
+		}
+		if _, err := wire.ParseObject(got); err != nil {
+			t.Errorf("%s became %s: %v", result, got, err)
+		}
+		errObj := g.treat(&exchange{era: upstream.Legacy}, run, &upstream.Reply{Error: []byte(result)}).err
+		if _, err := wire.ParseObject(errObj); err != nil {
+			t.Errorf("error %s became %s: %v", result, errObj, err)
+		}
+	})
+}
+
+// badResultProblems is what badResult says of a result.
+func (g *gate) badResultProblems(t *tool, reply *upstream.Reply) []string {
+	if f := g.badResult(t, reply); f != nil {
+		return f.Problems
+	}
+	return nil
 }

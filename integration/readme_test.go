@@ -52,6 +52,12 @@ func TestAuditPage(t *testing.T) {
 	}
 }
 
+func TestAnswersPage(t *testing.T) {
+	if _, ran := runCommands(t, "../docs/answers.md"); ran < 2 {
+		t.Errorf("%d commands were run", ran)
+	}
+}
+
 // runCommands runs the commands of a page, and counts them.
 func runCommands(t *testing.T, page string) (served, ran int) {
 	readme, err := os.ReadFile(page)

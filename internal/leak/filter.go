@@ -3,6 +3,7 @@ package leak
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -42,8 +43,12 @@ type Counts map[Kind]int
 func New(secrets, hosts []string) *Filter {
 	f := &Filter{}
 	for _, s := range secrets {
-		if len(s) >= shortest {
-			f.secrets = append(f.secrets, s)
+		if len(s) < shortest {
+			continue
+		}
+		f.secrets = append(f.secrets, s)
+		if quoted := strconv.Quote(s); len(quoted) != len(s)+2 {
+			f.secrets = append(f.secrets, quoted[1:len(quoted)-1]) // as a text shows it that quotes another
 		}
 	}
 	slices.SortFunc(f.secrets, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })

@@ -23,6 +23,7 @@ func TestText(t *testing.T) {
 	}{
 		{"secret", "bad key tok-s3cr3t.", "bad key " + m + ".", "secret"},
 		{"longer secret", "tok-s3cr3t-longer!", m + "!", "secret"},
+		{"quoted secret", `{"key":"p\"w\nd-quoted"} and ` + "p\"w\nd-quoted", `{"key":"` + m + `"} and ` + m, "secret"},
 		{"too short a secret", "short", "short", ""},
 		{"bearer", "sent Authorization: Bearer abcdefghij123456", "sent Authorization: Bearer " + m, "secret"},
 		{"in a URL", "dial postgres://app:hunter2@pg.example.com/x", "dial postgres://" + m + "@pg.example.com/x", "secret"},
