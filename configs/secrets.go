@@ -7,8 +7,8 @@ import (
 )
 
 // Secrets returns the values of an upstream's settings that must not show in a text: those of headers (with and
-// without the scheme), of env (whole and line by line), credentials and query values of the URL, and arguments
-// that came from ${env:…} or ${file:…} or follow a flag with the name of a credential. Some may be short words; who
+// without the scheme), of env (whole and line by line), the client secret of oauth, credentials and query values of
+// the URL, and arguments that came from ${env:…} or ${file:…} or follow a flag with the name of a credential. Some may be short words; who
 // looks for them in a text decides which are long enough. Order and repetitions mean nothing.
 func (u *Upstream) Secrets() []string {
 	var out []string
@@ -17,6 +17,9 @@ func (u *Upstream) Secrets() []string {
 		if _, credentials, ok := strings.Cut(v, " "); ok {
 			out = append(out, strings.TrimSpace(credentials))
 		}
+	}
+	if s := u.OAuth.ClientSecret; s != "" {
+		out = append(out, s, url.QueryEscape(s))
 	}
 	for _, v := range u.Env {
 		out = append(out, v)

@@ -19,13 +19,16 @@ func newLeakFilter(entry *configs.Upstream) *leak.Filter {
 	return leak.New(entry.Secrets(), []string{entry.Hostname()})
 }
 
+// leaks is the filter of the tool's upstream, which knows the tokens of the moment besides.
+func (t *tool) leaks() *leak.Filter { return t.rules.leaks.With(t.owner.Redact) }
+
 // maskError masks the message and the data of a JSON-RPC error.
 func (g *Gateway) maskError(t *tool, errObj jsontext.Value) jsontext.Value {
 	if t.rules == nil || t.rules.leaks == nil {
 		return errObj
 	}
 	found := leak.Counts{}
-	masked := t.rules.leaks.JSON(errObj, false, found)
+	masked := t.leaks().JSON(errObj, false, found)
 	g.tellLeaks(t, found)
 	return masked
 }
@@ -37,12 +40,13 @@ func (g *Gateway) maskResult(t *tool, obj wire.Object) (edits []wire.Edit) {
 		return nil
 	}
 	found := leak.Counts{}
+	leaks := t.leaks()
 	for i := range obj {
 		m := &obj[i]
 		if m.Name != "content" && m.Name != "structuredContent" {
 			continue
 		}
-		masked := t.rules.leaks.JSON(m.Value, m.Name == "content", found)
+		masked := leaks.JSON(m.Value, m.Name == "content", found)
 		if len(masked) != len(m.Value) || string(masked) != string(m.Value) {
 			m.Value = masked
 			edits = append(edits, wire.Edit{Name: m.Name, Value: masked})

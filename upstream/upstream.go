@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,29 +173,8 @@ func redactor(cfg *configs.Upstream) *strings.Replacer {
 			}
 		}
 	}
-	for _, v := range cfg.Headers {
+	for _, v := range cfg.Secrets() {
 		add(v)
-		if _, credentials, ok := strings.Cut(v, " "); ok {
-			add(credentials) // without the scheme
-		}
-	}
-	add(cfg.OAuth.ClientSecret)
-	add(url.QueryEscape(cfg.OAuth.ClientSecret))
-	for _, v := range cfg.Env {
-		add(v)
-		for line := range strings.Lines(v) {
-			add(strings.TrimSpace(line)) // as a log shows it
-		}
-	}
-	if at, err := url.Parse(cfg.URL); err == nil {
-		if password, ok := at.User.Password(); ok {
-			add(password)
-		}
-		for _, values := range at.Query() {
-			for _, v := range values {
-				add(v)
-			}
-		}
 	}
 	// The longest goes first: a secret may begin with another.
 	var pairs []string

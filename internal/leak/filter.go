@@ -32,8 +32,9 @@ const shortest = 6
 
 // Filter masks findings. It is immutable and may be used concurrently.
 type Filter struct {
-	secrets []string // longest first
-	hosts   []string // in lower case
+	secrets []string            // longest first
+	hosts   []string            // in lower case
+	redact  func(string) string // masks secrets that come and go; may be nil
 }
 
 // Counts are the numbers of findings by kind.
@@ -59,6 +60,13 @@ func New(secrets, hosts []string) *Filter {
 		}
 	}
 	return f
+}
+
+// With returns a filter that also masks what redact does, in redact's own way.
+func (f *Filter) With(redact func(string) string) *Filter {
+	with := *f
+	with.redact = redact
+	return &with
 }
 
 // span is a part of a text that is to be masked.
@@ -92,7 +100,7 @@ func (f *Filter) bounded(text string, most int, found Counts) string {
 	findSQL(text, lower, add)
 	f.findHosts(text, lower, add)
 	if len(spans) == 0 && whole == len(text) {
-		return text
+		return f.redacted(text, found)
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 	var b strings.Builder
@@ -119,7 +127,18 @@ func (f *Filter) bounded(text string, most int, found Counts) string {
 		b.WriteString(Mask)
 		found[Unexamined]++
 	}
-	return b.String()
+	return f.redacted(b.String(), found)
+}
+
+func (f *Filter) redacted(text string, found Counts) string {
+	if f.redact == nil {
+		return text
+	}
+	masked := f.redact(text)
+	if masked != text {
+		found[Secret]++
+	}
+	return masked
 }
 
 // hasAny is what comes before a costly search: no match is without one of these words.

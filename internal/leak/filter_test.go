@@ -102,6 +102,21 @@ func TestLongText(t *testing.T) {
 	}
 }
 
+func TestWith(t *testing.T) {
+	f := filter().With(func(s string) string { return strings.ReplaceAll(s, "fresh-token", "***") })
+	found := leak.Counts{}
+	if got := f.Text("fresh-token at 10.0.0.1", found); got != "*** at "+leak.Mask || found[leak.Secret] != 1 || found[leak.Host] != 1 {
+		t.Errorf("got %q, found %v", got, found)
+	}
+	found = leak.Counts{}
+	if got := f.Text("fresh-token", found); got != "***" || found[leak.Secret] != 1 {
+		t.Errorf("got %q, found %v", got, found)
+	}
+	if got := f.Text("nothing", found); got != "nothing" || found[leak.Secret] != 1 {
+		t.Errorf("got %q, found %v", got, found)
+	}
+}
+
 func TestJSON(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"nothing", ` { "a" : [ 1.0 , "x\u0079" , null ] } `, ` { "a" : [ 1.0 , "x\u0079" , null ] } `},
