@@ -27,7 +27,8 @@ const (
 type OAuth struct {
 	// Grant is "client_credentials" (Headgate's own tokens), "token_exchange" (the caller's), or empty.
 	Grant string
-	// TokenURL is the token endpoint; empty means that it is found by the upstream's metadata.
+	// TokenURL is the token endpoint; empty means that it is found by the upstream's metadata, which is never so where
+	// callers' tokens are sent.
 	TokenURL string
 	// ClientID and ClientSecret are Headgate's at the authorization server; neither is empty.
 	ClientID, ClientSecret string
@@ -133,6 +134,9 @@ func (l *loader) oauth(path string, u *upstreamSource) {
 		case strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f }):
 			l.problem(at+"."+name, "has a control character, such as a line break")
 		}
+	}
+	if o.TokenURL == "" && o.Grant == GrantTokenExchange {
+		l.problem(at+".token_url", "must be set with grant %s: callers' tokens are sent there, so that it must not be for the upstream to say where", GrantTokenExchange)
 	}
 	if o.TokenURL != "" && l.url(at+".token_url", o.TokenURL) {
 		t, err := url.Parse(o.TokenURL)

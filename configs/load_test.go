@@ -270,7 +270,7 @@ upstreams:
   web: {url: https://mcp.example.com/mcp}
   child: {command: server}
   my-child: {command: server}
-  login: {url: https://mcp.example.com/mcp, oauth: {grant: client_credentials, client_id: a, client_secret: b}}
+  login: {url: https://mcp.example.com/mcp, oauth: {grant: client_credentials, client_id: a, client_secret: b, token_url: "https://idp.example.com"}}
 audit: {file: a.log}
 `
 
@@ -346,13 +346,13 @@ func yamlWith(key, value string) string {
 		return sampleUpstreams + fmt.Sprintf("%s: {%s: %s}\n", parts[0], parts[1], value)
 	}
 	if parts[2] == "oauth" {
-		given := map[string]string{"grant": "client_credentials", "client_id": "a", "client_secret": "b"}
+		given := map[string]string{"grant": "client_credentials", "client_id": "a", "client_secret": "b", "token_url": `"https://idp.example.com"`}
 		given[parts[3]] = value
 		var all []string
 		for k, v := range given {
 			all = append(all, k+": "+v)
 		}
-		return strings.Replace(sampleUpstreams, "grant: client_credentials, client_id: a, client_secret: b", strings.Join(all, ", "), 1)
+		return strings.Replace(sampleUpstreams, `grant: client_credentials, client_id: a, client_secret: b, token_url: "https://idp.example.com"`, strings.Join(all, ", "), 1)
 	}
 	own := map[string]string{"web": "url: https://mcp.example.com/mcp", "child": "command: server"}[parts[1]]
 	if len(parts) == 4 {

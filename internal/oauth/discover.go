@@ -156,12 +156,8 @@ func (t *Tokens) fetch(ctx context.Context, at string, to any) error {
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := t.learned.Do(req)
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		return ue.Err
-	}
 	if err != nil {
-		return err
+		return reached(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

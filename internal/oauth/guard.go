@@ -3,7 +3,6 @@ package oauth
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -87,14 +86,20 @@ func (g *guard) client() (*http.Client, *http.Transport) {
 			return http.ErrUseLastResponse
 		}
 		if len(via) > 3 {
-			return errors.New("too many redirects")
+			return &redirectError{errors.New("there are too many")}
 		}
 		if err := g.check(req.URL); err != nil {
-			return fmt.Errorf("a redirect is not followed: %w", err)
+			return &redirectError{err}
 		}
 		return nil
 	}}, tr
 }
+
+// redirectError says why a redirect is not followed.
+type redirectError struct{ err error }
+
+func (e *redirectError) Error() string { return "a redirect is not followed: " + e.err.Error() }
+func (e *redirectError) Unwrap() error { return e.err }
 
 // reserved are the blocks of addresses that are not public and that netip has no predicate for.
 var reserved = [...]netip.Prefix{

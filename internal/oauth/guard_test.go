@@ -193,7 +193,7 @@ func TestDiscovery(t *testing.T) {
 		}, "a redirect is not followed: not an https URL"},
 		{"by redirects without end", func(p *protected) {
 			p.challenge = `Bearer resource_metadata="` + p.URL + `/redirect/loop"`
-		}, "too many redirects"},
+		}, "there are too many"},
 		{"by plain http", func(p *protected) { p.challenge = `Bearer resource_metadata="http://192.0.2.1/"` }, "not an https URL"},
 		{"not JSON", func(p *protected) { p.document = "<html>" }, "not the JSON"},
 		{"endless", func(p *protected) { p.document = `"` + strings.Repeat("x", maxDocument+1) }, "more than"},

@@ -2,10 +2,13 @@ package oauth
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -139,13 +142,32 @@ var codes = map[string]struct{ refused, client bool }{
 	"temporarily_unavailable": {false, false},
 }
 
+// reached drops from an error of the HTTP client what the other side may have put into it.
+func reached(err error) error {
+	var (
+		op      *net.OpError
+		cert    *tls.CertificateVerificationError
+		refused *redirectError
+	)
+	switch {
+	case errors.As(err, &op):
+		return op
+	case errors.As(err, &cert):
+		return errors.New("its certificate is not trusted")
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return errors.New("it takes too long")
+	}
+	return errors.New("what it answers is not HTTP as it should be, or nothing at all")
+}
+
 // sortError makes an Error of what the library says, and leaves out what the server said.
 func sortError(err error) *Error {
 	var answered *oauth2.RetrieveError
 	if !errors.As(err, &answered) {
-		var u *url.Error
-		if errors.As(err, &u) {
-			return unavailable("the token endpoint cannot be reached: %w", u.Err)
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			return unavailable("the token endpoint cannot be reached: %w", reached(u.Err))
 		}
 		return unavailable("the token endpoint's answer is not one of a token endpoint")
 	}

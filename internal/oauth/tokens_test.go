@@ -1,11 +1,15 @@
 package oauth
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -385,9 +389,72 @@ func TestErrorsHoldNothingThatAServerSaid(t *testing.T) {
 			}
 		}
 	}
+	for _, answer := range []string{mark, "HTTP/1.1 200 " + mark + "\r\n" + mark + " : x\r\n\r\n", "HTTP/1.1 " + mark + "\r\n\r\n",
+		"HTTP/1.1 307 x\r\nLocation: ://" + mark + "\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: " + mark + "\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + mark + "\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + mark} {
+		raw := listenRaw(t, answer)
+		tokens := New(Config{TokenURL: raw, Resource: resource})
+		_, err := tokens.Own(t.Context())
+		if err == nil || strings.Contains(err.Error(), mark) {
+			t.Errorf("%q: %v", answer, err)
+		}
+		tokens.Close()
+		found := New(Config{Resource: raw + "/mcp", AllowedHosts: []string{"127.0.0.1"}})
+		_, err = found.Own(t.Context())
+		if err == nil || strings.Contains(err.Error(), mark) {
+			t.Errorf("%q to a GET: %v", answer, err)
+		}
+		found.Close()
+	}
 	tokens := New(Config{TokenURL: "http://127.0.0.1:1/token?key=" + mark, ClientSecret: secret.New(mark)})
 	defer tokens.Close()
 	if _, err := tokens.Own(t.Context()); err == nil || strings.Contains(fmt.Sprintf("%v", err), mark) {
 		t.Errorf("nobody there: %v", err)
 	}
+}
+
+// listenRaw answers every connection with the same bytes and ends it.
+func listenRaw(t *testing.T, answer string) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.WriteString(c, answer)
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return "http://" + l.Addr().String()
+}
+
+// FuzzChallenge: nothing that a server says of where tokens come from makes Headgate panic.
+func FuzzChallenge(f *testing.F) {
+	for _, seed := range []string{"Bearer resource_metadata=\"https://a/b\"", "Basic x, Bearer a=\"\\\"\", resource_metadata=x", "=,\"", "Bearer =", "\"", "Bearer a=\"", ",,", "Bearer a=b,"} {
+		f.Add(seed)
+	}
+	at, _ := url.Parse(resource)
+	f.Fuzz(func(t *testing.T, header string) {
+		tokens := New(Config{Resource: resource, Challenge: func(context.Context) []string { return []string{header} }})
+		defer tokens.Close()
+		for _, place := range tokens.places(t.Context(), at) {
+			if place == "" {
+				t.Errorf("no place in %q", header)
+			}
+		}
+	})
 }
