@@ -104,20 +104,26 @@ func (s *snapshot) union(teams []string) *scope {
 	return u
 }
 
-// decide tells, in order, what a share makes of every tool. Of several with one name the first that is
-// allowed has it.
+// decide tells, in order, what a share makes of every tool. Of several with one name the first has it that
+// may be used as it is, or else the first for which the caller has to be granted scopes.
 func (sc *scope) decide(share *authz.Share, tell func(i int, d authz.Decision)) {
-	holder := -1
-	for i := range sc.items {
-		d := share.Decide(&sc.items[i])
-		if d.Allowed {
-			if holder >= 0 && sc.tools[holder].name == sc.tools[i].name {
-				d = authz.Decision{Why: "another team's server has the name already: " + d.Why}
-			} else {
-				holder = i
+	var same []authz.Decision // of the tools with one name
+	for from := 0; from < len(sc.items); from += len(same) {
+		same = same[:0]
+		holder := -1
+		for i := from; i < len(sc.items) && sc.tools[i].name == sc.tools[from].name; i++ {
+			d := share.Decide(&sc.items[i])
+			same = append(same, d)
+			if d.Allowed && (holder < 0 || same[holder].Scopes != nil && d.Scopes == nil) {
+				holder = i - from
 			}
 		}
-		tell(i, d)
+		for n, d := range same {
+			if d.Allowed && n != holder {
+				d = authz.Decision{Why: "another team's server has the name: " + d.Why}
+			}
+			tell(from+n, d)
+		}
 	}
 }
 

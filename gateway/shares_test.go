@@ -22,6 +22,7 @@ func TestUnionIsWhatTheTeamsHave(t *testing.T) {
 		want map[string]string
 	}{
 		"both":           {`[{"allow":["*"]}]`, map[string]string{"db_query": "blue/query", "db_drop": "blue/drop"}},
+		"after a grant":  {`[{"allow":["*"],"require_scope":["db:write"]}]`, map[string]string{"db_query": "red/query", "db_drop": "red/drop"}},
 		"denied":         {`[{"allow":["*"]},{"deny":["db_query"]}]`, map[string]string{"db_query": "red/query", "db_drop": "blue/drop"}},
 		"not allowed":    {`[{"allow":["none"]}]`, map[string]string{"db_query": "red/query", "db_drop": "red/drop"}},
 		"not to be told": {`[{"allow":["*"],"when":"caller.claims.none == 1"}]`, map[string]string{"db_query": "red/query", "db_drop": "red/drop"}},
