@@ -212,19 +212,15 @@ func (x *exchange) explain(name string) (decision, rule, owner string) {
 	case x.s.policy == nil:
 		return auditAllowed, "no teams are configured, so everybody may use everything", ""
 	}
-	share := x.s.policy.Share(x.caller, x.v.teams)
-	first := share.Decide(&sc.items[i])
-	d, owner := first, sc.items[i].Server
-	for n := i; !d.Allowed; d = share.Decide(&sc.items[n]) {
-		if n++; n == len(sc.items) || sc.tools[n].name != name {
-			return auditDenied, first.Why, sc.items[i].Server
-		}
-		owner = sc.items[n].Server
+	all, holder := sc.settle(x.s.policy.Share(x.caller, x.v.teams), i, nil)
+	if holder < 0 {
+		return auditDenied, all[0].Why, sc.items[i].Server
 	}
-	if d.Scopes != nil {
-		return auditStepUp, d.Why, owner
+	decision = auditAllowed
+	if all[holder].Scopes != nil {
+		decision = auditStepUp
 	}
-	return auditAllowed, d.Why, owner
+	return decision, all[holder].Why, sc.items[i+holder].Server
 }
 
 // argumentsHash is the SHA-256 of arguments in canonical form, RFC 8785, save that integers keep all their

@@ -176,6 +176,8 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	})
 	if err != nil {
 		if ctx.Err() != nil {
+			// The client hears nothing more of it, but the server may have run it.
+			g.unsettle(x, t.tool, failure.Unknown)
 			return answer{silent: true}
 		}
 		f := failure.As(err)
@@ -188,7 +190,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		}
 		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
 			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
-		g.unsettle(x, t.tool, f)
+		g.unsettle(x, t.tool, f.Outcome)
 		return failCall(f, t.tool, x.era)
 	}
 	if f := g.badResult(t.tool, reply); f != nil {

@@ -104,20 +104,27 @@ func (s *snapshot) union(teams []string) *scope {
 	return u
 }
 
-// decide tells, in order, what a share makes of every tool. Of several with one name the first has it that
-// may be used as it is, or else the first for which the caller has to be granted scopes.
-func (sc *scope) decide(share *authz.Share, tell func(i int, d authz.Decision)) {
-	var same []authz.Decision // of the tools with one name
-	for from := 0; from < len(sc.items); from += len(same) {
-		same = same[:0]
-		holder := -1
-		for i := from; i < len(sc.items) && sc.tools[i].name == sc.tools[from].name; i++ {
-			d := share.Decide(&sc.items[i])
-			same = append(same, d)
-			if d.Allowed && (holder < 0 || same[holder].Scopes != nil && d.Scopes == nil) {
-				holder = i - from
-			}
+// settle says what a share makes of the tools with one name, the first of which is at from. holder is the
+// index among them of the one that has the name: the first that may be used as it is, or else the first for
+// which the caller has to be granted scopes; -1 for none. same is reused.
+func (sc *scope) settle(share *authz.Share, from int, same []authz.Decision) (all []authz.Decision, holder int) {
+	holder, same = -1, same[:0]
+	for i := from; i < len(sc.items) && sc.tools[i].name == sc.tools[from].name; i++ {
+		d := share.Decide(&sc.items[i])
+		same = append(same, d)
+		if d.Allowed && (holder < 0 || same[holder].Scopes != nil && d.Scopes == nil) {
+			holder = i - from
 		}
+	}
+	return same, holder
+}
+
+// decide tells, in order, what a share makes of every tool.
+func (sc *scope) decide(share *authz.Share, tell func(i int, d authz.Decision)) {
+	var same []authz.Decision
+	for from := 0; from < len(sc.items); from += len(same) {
+		var holder int
+		same, holder = sc.settle(share, from, same)
 		for n, d := range same {
 			if d.Allowed && n != holder {
 				d = authz.Decision{Why: "another team's server has the name: " + d.Why}

@@ -114,9 +114,9 @@ func (g *Gateway) guarded(x *exchange, t *tool) *failure.Failure {
 	return &failure.Failure{Server: t.owner.ID(), Reason: failure.Guarded, Outcome: failure.NotStarted, RetryAfter: left}
 }
 
-// unsettle takes note of a failed call whose outcome is unknown.
-func (g *Gateway) unsettle(x *exchange, t *tool, f *failure.Failure) {
-	if f.Outcome == failure.Unknown && t.guards() {
+// unsettle takes note of a call that did not come to an answer, if its outcome is unknown.
+func (g *Gateway) unsettle(x *exchange, t *tool, outcome failure.Outcome) {
+	if outcome == failure.Unknown && t.guards() {
 		arguments, _ := x.params.Get("arguments")
 		g.unsettled.add(digestCall(x.caller, t, arguments), time.Now())
 	}

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"encoding/binary"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,4 +275,33 @@ func FuzzCanonical(f *testing.F) {
 			t.Errorf("%q: %q, reversed %q", s, c, got)
 		}
 	})
+}
+
+// TestGuardAfterACancellation: a client that gave a call up does not know its outcome either.
+func TestGuardAfterACancellation(t *testing.T) {
+	w := newWatched()
+	s := &mcptest.Server{Tools: []mcptest.Tool{w.tool()}}
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"guard":{"tools":["watched"]}`)}), Options{})
+	body := modernBody("1", "tools/call", callParams("x_watched", `{"n":1}`))
+	req := g.request(http.MethodPost, body, modernHeaders("tools/call", "Mcp-Name: x_watched")...)
+	ctx, cancel := context.WithCancel(req.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := g.http.Do(req.WithContext(ctx)); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	expect(t, "the call", w.started)
+	cancel()
+	<-gone
+	expect(t, "the cancellation", w.cancelled)
+	poll(t, "the note of the call", func() bool {
+		g.unsettled.mu.Lock()
+		defer g.unsettled.mu.Unlock()
+		return len(g.unsettled.calls) == 1
+	})
+	if got := g.callModern("2", "x_watched", `{"n":1}`).message(); !strings.Contains(got, `"reason":"guarded"`) || s.Executions("watched") != 1 {
+		t.Errorf("%s, %d executions", got, s.Executions("watched"))
+	}
 }
