@@ -68,6 +68,9 @@ type ChildSpec struct {
 	// SpawnGrandchild starts a process that ignores SIGTERM, shares stdout and
 	// stderr, and whose id is in this file before the first message is read.
 	SpawnGrandchild string `json:"spawnGrandchild,omitempty"`
+	// Chaos makes it the child of a Chaos server instead, whose executions are written to this file, each as a
+	// line with the nonce.
+	Chaos string `json:"chaos,omitempty"`
 	// PIDFile gets the process id.
 	PIDFile string `json:"pidFile,omitempty"`
 	// StartsFile gets one line more each time a child starts.
@@ -121,6 +124,17 @@ func (spec ChildSpec) run() error {
 	if err := spec.start(); err != nil {
 		return err
 	}
+	if spec.Chaos != "" {
+		k := NewChaos(spec.Era)
+		k.ListChanged, k.process = spec.ListChanged, true
+		k.Ran = func(nonce string) {
+			if err := appendLine(spec.Chaos, nonce); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		return k.ServeLines(context.Background(), &pitfall{in: os.Stdin}, os.Stdout)
+	}
 	srv := &Server{Name: "child", Era: spec.Era, Version: spec.Version, Tools: spec.tools(),
 		ListChanged: spec.ListChanged, SilentDiscover: spec.SilentDiscover}
 	if srv.Era == "" {
@@ -147,7 +161,7 @@ func (spec ChildSpec) start() error {
 		}
 	}
 	if spec.StartsFile != "" {
-		if err := appendLine(spec.StartsFile); err != nil {
+		if err := appendLine(spec.StartsFile, "start"); err != nil {
 			return err
 		}
 	}
@@ -269,12 +283,12 @@ func writeWhole(path, text string) error {
 	return nil
 }
 
-func appendLine(path string) error {
+func appendLine(path, line string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", path, err)
 	}
-	_, err = f.WriteString("start\n")
+	_, err = f.WriteString(line + "\n")
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

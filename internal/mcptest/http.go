@@ -29,6 +29,7 @@ type HTTP struct {
 	cancel   context.CancelFunc
 	hijacked []net.Conn
 	running  sync.WaitGroup // handlers, and answers on HTTP+SSE streams
+	door     door
 }
 
 // StartHTTP serves the Streamable HTTP transport of the server's era at a URL
@@ -65,9 +66,10 @@ func (h *HTTP) Start() {
 	h.server = &http.Server{
 		Handler:     http.HandlerFunc(h.serve),
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState:   h.state,
 	}
 	server := h.server
-	h.running.Go(func() { _ = server.Serve(ln) })
+	h.running.Go(func() { _ = server.Serve(&doorListener{ln, h}) })
 }
 
 // Stop stops listening, breaks off every connection and waits for the

@@ -114,6 +114,16 @@ func (s *httpSink) stream(raw []byte) {
 	_ = http.NewResponseController(s.w).Flush()
 }
 
+// last sends bytes of the event stream, and lets nothing come after them.
+func (s *httpSink) last(raw []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.stream(raw)
+		s.over = true
+	}
+}
+
 func (s *httpSink) hijack() net.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
