@@ -23,7 +23,11 @@ func (c *countedConn) Write(p []byte) (int, error) {
 		return 0, errEnded
 	}
 	c.writes.Add(1)
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if n == 0 && err != nil {
+		c.writes.Add(-1) // the server had closed it after all
+	}
+	return n, err
 }
 
 // sendTrace follows one HTTP request on its way out.
@@ -32,18 +36,22 @@ type sendTrace struct {
 	before  int64 // writes to conn when the request got it
 	got     bool  // there was a connection
 	reused  bool
+	shared  bool   // other requests use conn at the same time
 	onConn  func() // a request can have been sent from here on
 	onReply func() // the first byte of an answer is there
 }
 
 // begin makes the trace one of a new try.
-func (s *sendTrace) begin() { s.conn, s.before, s.got, s.reused = nil, 0, false, false }
+func (s *sendTrace) begin() {
+	s.conn, s.before, s.got, s.reused, s.shared = nil, 0, false, false, false
+}
 
 func (s *sendTrace) hooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{GotFirstResponseByte: s.onReply, GotConn: func(info httptrace.GotConnInfo) {
 		c := info.Conn
 		if secure, ok := c.(*tls.Conn); ok {
 			c = secure.NetConn()
+			s.shared = secure.ConnectionState().NegotiatedProtocol == "h2"
 		}
 		s.got, s.reused = true, info.Reused
 		if s.conn, _ = c.(*countedConn); s.conn != nil {
@@ -59,3 +67,7 @@ func (s *sendTrace) hooks() *httptrace.ClientTrace {
 func (s *sendTrace) sent() bool {
 	return s.got && (s.conn == nil || s.conn.writes.Load() != s.before)
 }
+
+// unsent reports that nothing of a request that has failed was sent or will be. A connection of HTTP/1.1 is closed
+// before a request on it ends without an answer; one of HTTP/2 may still carry it.
+func (s *sendTrace) unsent() bool { return !s.sent() && !s.shared }

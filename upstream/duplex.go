@@ -59,6 +59,9 @@ type outgoing struct {
 	data []byte
 	req  *request      // nil for messages that expect no answer
 	over chan struct{} // closed when nobody waits for the answer any more; nil where req is
+	// done is closed when nothing more of the message will be sent, and req.sent then says whether anything was;
+	// nil where req is.
+	done chan struct{}
 	// state decides the race between the writer and a caller that gives up.
 	state atomic.Uint32
 }
@@ -163,7 +166,7 @@ func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error
 	}
 	d.pending[r.id] = p
 	d.mu.Unlock()
-	o := &outgoing{data: wire.OneLine(wire.AppendRequest(nil, r.id, r.method, r.params)), req: r, over: make(chan struct{})}
+	o := &outgoing{data: wire.OneLine(wire.AppendRequest(nil, r.id, r.method, r.params)), req: r, over: make(chan struct{}), done: make(chan struct{})}
 	defer func() {
 		d.forget(p)
 		close(o.over)
@@ -186,10 +189,17 @@ func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error
 		if failure.As(err) != nil || errors.As(err, &hop) {
 			return wire.Message{}, err
 		}
+		<-o.done // which the end of the connection brings about
+		if !r.sent.Load() {
+			return wire.Message{}, d.failure(failure.Unavailable, failure.NotStarted, err)
+		}
 		return wire.Message{}, d.failure(failure.ConnectionLost, failure.Unknown, err)
 	case <-ctx.Done():
-		if !o.state.CompareAndSwap(queued, withdrawn) && r.cancellable() {
-			d.cancel(r.id)
+		if !o.state.CompareAndSwap(queued, withdrawn) {
+			r.sent.Store(true) // it may be on its way, and goes on
+			if r.cancellable() {
+				d.cancel(r.id)
+			}
 		}
 		return wire.Message{}, ctx.Err()
 	}
@@ -243,9 +253,6 @@ func (d *duplex) writeLoop(write func(*outgoing) error) {
 		case o := <-d.out:
 			if !o.state.CompareAndSwap(queued, writing) {
 				continue
-			}
-			if o.req != nil {
-				o.req.sent.Store(true)
 			}
 			if err := write(o); err != nil {
 				d.fail(err)

@@ -101,6 +101,9 @@ func (h *httpCore) send(ctx context.Context, method, target string, body []byte,
 		return with, nil, err
 	}
 	resp, err := s.engine(h.client).Do(req)
+	if err != nil && r != nil && !s.reached && s.trace.unsent() {
+		r.sent.Store(false)
+	}
 	switch {
 	case err == nil:
 		return with, resp, nil

@@ -35,12 +35,11 @@ func (u *Upstream) startEmbedded(serve ServeFunc) *embedded {
 	}()
 	lines := wire.NewLineReader(outR, int(u.cfg.MaxAnswer))
 	read := func() ([]byte, error) {
-		line, err := lines.Next()
+		line, err := nextLine(lines)
 		return line, pipeError("reading from the server", err)
 	}
 	write := func(o *outgoing) error {
-		_, err := inW.Write(append(o.data, '\n'))
-		return pipeError("writing to the server", err)
+		return pipeError("writing to the server", o.writeLine(inW))
 	}
 	e.duplex = u.newDuplex(read, write, func() {
 		inW.Close()

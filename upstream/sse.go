@@ -125,7 +125,9 @@ func (s *sse) write(ctx context.Context, o *outgoing) error {
 	})
 	s.duplex.wg.Go(func() {
 		defer cancel()
-		if err := s.post(ctx, o); err != nil {
+		err := s.post(ctx, o)
+		close(o.done)
+		if err != nil {
 			s.failOne(o.req.id, err)
 			var hop *hopError
 			if errors.As(err, &hop) {

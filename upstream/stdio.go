@@ -103,12 +103,11 @@ func (u *Upstream) startChild() (_ *child, err error) {
 	c.stderr = drainStderr(errR, u.log, u.redact)
 	lines := wire.NewLineReader(outR, int(u.cfg.MaxAnswer))
 	read := func() ([]byte, error) {
-		line, err := lines.Next()
+		line, err := nextLine(lines)
 		return line, c.broken("reading from the server", err)
 	}
 	write := func(o *outgoing) error {
-		_, err := inW.Write(append(o.data, '\n'))
-		return c.broken("writing to the server", err)
+		return c.broken("writing to the server", o.writeLine(inW))
 	}
 	c.duplex = u.newDuplex(read, write, func() { inW.Close() })
 	return c, nil

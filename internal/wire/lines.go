@@ -33,6 +33,7 @@ type LineReader struct {
 	r    *bufio.Reader
 	max  int
 	long []byte // a line that was longer than the chunk
+	open bool   // the last line had no end
 }
 
 // NewLineReader returns a reader of the lines in r. A line longer than maxLine bytes, its end not counted, is refused; not
@@ -48,7 +49,7 @@ func (r *LineReader) Next() ([]byte, error) {
 	if cap(r.long) > keptLine {
 		r.long = nil
 	}
-	r.long = r.long[:0]
+	r.long, r.open = r.long[:0], false
 	chunk, err := r.r.ReadSlice('\n')
 	if err == nil {
 		if line := trimLineEnd(chunk); len(line) <= r.max {
@@ -77,6 +78,7 @@ func (r *LineReader) Next() ([]byte, error) {
 	case err == io.EOF && over == nil && len(r.long) == 0:
 		return nil, io.EOF
 	case over == nil:
+		r.open = err == io.EOF
 		line := trimLineEnd(r.long)
 		if len(line) <= r.max {
 			return line, nil
@@ -87,6 +89,9 @@ func (r *LineReader) Next() ([]byte, error) {
 	over.finish()
 	return nil, over
 }
+
+// Unfinished reports whether the line that Next returned last was the end of the stream and had no end of its own.
+func (r *LineReader) Unfinished() bool { return r.open }
 
 // trimLineEnd removes the end of a line, if it has one: a CR alone is not an end.
 func trimLineEnd(line []byte) []byte {
