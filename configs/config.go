@@ -114,8 +114,12 @@ type Overload struct {
 type Log struct {
 	// Level is the lowest level that is logged.
 	Level slog.Level
+	// Levels are the levels of single parts, by a name of LogParts; PartLevels reads them.
+	Levels map[string]string
 	// Format is "auto" (text on a terminal, JSON otherwise), "text" or "json".
 	Format string
+	// Subject is how callers show in the log: SubjectPlain, SubjectHash or SubjectNone.
+	Subject string
 }
 
 // Values of Audit.Arguments.
@@ -268,7 +272,7 @@ func Default() *Config {
 		Overload: Overload{Connections: 10_000, Streams: 10_000, Sessions: 100_000, CallerStreams: 200, CallerSessions: 1000,
 			Bodies: 256 << 20},
 		ReadyUpstreams: 1,
-		Log:            Log{Level: slog.LevelInfo, Format: LogAuto},
+		Log:            Log{Level: slog.LevelInfo, Format: LogAuto, Subject: SubjectPlain},
 		Naming:         Naming{Separator: "_", MaxNameLength: 48},
 		Failures:       Failures{Texts: true},
 		Audit:          Audit{Arguments: ArgumentsNone, MaxSize: 100 << 20},

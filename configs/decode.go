@@ -39,7 +39,7 @@ func (l *loader) decodeUpstreams(at string, entries any) map[string]*upstreamSou
 			continue
 		}
 		u := &upstreamSource{Upstream: defaultUpstream(id), given: map[string]bool{}}
-		d := decoder[Upstream]{l: l, fields: upstreamFields, foreign: l.host, reservedAs: "upstreams.*.", given: u.given, others: map[string]func(string, any){
+		d := decoder[Upstream]{l: l, fields: upstreamFields, foreign: l.host, given: u.given, others: map[string]func(string, any){
 			"guidance": func(at string, v any) { l.decodeGuidance(at, v, u.Upstream) },
 		}}
 		d.section(entry, path, "", u.Upstream)
@@ -50,22 +50,17 @@ func (l *loader) decodeUpstreams(at string, entries any) map[string]*upstreamSou
 
 // decoder reads a map into a T by a table of fields.
 type decoder[T any] struct {
-	l          *loader
-	fields     []field[T]
-	foreign    bool                         // keys of other programs are ignored with a warning
-	reservedAs string                       // prefix of this section's keys in reserved; "" at the top
-	others     map[string]func(string, any) // keys whose values are no fields, with what reads path and value
-	given      map[string]bool              // if not nil, gets the names of keys that are there
+	l       *loader
+	fields  []field[T]
+	foreign bool                         // keys of other programs are ignored with a warning
+	others  map[string]func(string, any) // keys whose values are no fields, with what reads path and value
+	given   map[string]bool              // if not nil, gets the names of keys that are there
 }
 
 // section reads the keys of one level; rel is the level's place in the table, with a dot at its end.
 func (d *decoder[T]) section(m map[string]any, path, rel string, target *T) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		at, name, value := join(path, key), rel+key, m[key]
-		if reserved[d.reservedAs+name] {
-			d.l.problem(at, "this key is part of the configuration contract but this version does not implement it; remove it")
-			continue
-		}
 		if d.given != nil {
 			d.given[name] = true
 		}

@@ -94,7 +94,9 @@ func variableNames(ids []string) map[string][]string {
 		names[n] = append(names[n], path)
 	}
 	for _, f := range configFields {
-		add(f.name)
+		if _, isMap := f.at(&Config{}).(*map[string]string); !isMap {
+			add(f.name)
+		}
 	}
 	slices.Sort(ids)
 	for _, id := range ids {

@@ -33,6 +33,8 @@ var configFields = []field[Config]{
 	{name: "overload.bodies", at: func(c *Config) any { return &c.Overload.Bodies }},
 	{name: "ready_upstreams", at: func(c *Config) any { return &c.ReadyUpstreams }},
 	{name: "log.level", at: func(c *Config) any { return &c.Log.Level }},
+	{name: "log.levels", at: func(c *Config) any { return &c.Log.Levels }},
+	{name: "log.subject", at: func(c *Config) any { return &c.Log.Subject }},
 	{name: "log.format", at: func(c *Config) any { return &c.Log.Format }},
 	{name: "audit.file", at: func(c *Config) any { return &c.Audit.File }},
 	{name: "audit.required", at: func(c *Config) any { return &c.Audit.Required }},
@@ -134,10 +136,3 @@ var (
 	httpOnly  = []string{"url", "headers", "connect_timeout", "first_byte_timeout", "forward_headers", "trust", "oauth", "allowed_private_hosts"}
 	stdioOnly = []string{"command", "args", "env", "cwd", "start_timeout"}
 )
-
-// reserved are the keys of the configuration contract that are not implemented. They are refused, because a
-// setting that is accepted and ignored is worse than none. To implement a key, move its line from here into
-// the table of fields above.
-var reserved = map[string]bool{
-	"log.subject": true,
-}

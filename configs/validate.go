@@ -43,7 +43,7 @@ func (l *loader) validate(cfg *Config) {
 	l.size("max_body", cfg.MaxBody)
 	l.overload(cfg)
 	l.atMost("ready_upstreams", cfg.ReadyUpstreams, 1000)
-	l.oneOf("log.format", cfg.Log.Format, LogAuto, LogText, LogJSON)
+	l.logSettings(&cfg.Log)
 	l.audit(cfg)
 	if !l.given["failures.texts"] {
 		// Whoever reaches a listener for others may be anybody's user: what tools said to one is not kept for another.

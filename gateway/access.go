@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // access is who may come in, and what they may use: everything that a configuration says of callers.
@@ -51,7 +52,7 @@ func (g *Gateway) newAccess(cfg *configs.Config, before *access) (*access, error
 	}
 	if cfg.Auth != nil {
 		var err error
-		if a.auth, err = authz.NewAuthenticator(cfg.Auth, g.issuers, g.log, teamResources(cfg)...); err != nil {
+		if a.auth, err = authz.NewAuthenticator(cfg.Auth, g.issuers, telemetry.For(g.opts.Logger, telemetry.LogAuthz), teamResources(cfg)...); err != nil {
 			return nil, fmt.Errorf("auth: %w", err)
 		}
 		if before != nil && before.auth != nil {

@@ -12,13 +12,15 @@ import (
 )
 
 // Admin serves operators: /healthz (the process lives), /readyz (it can do its job), /status (what
-// each upstream is doing and what was found), /status/failures (what became of the calls of each tool).
+// each upstream is doing and what was found), /status/failures (what became of the calls of each tool),
+// /metrics (for Prometheus).
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", g.serveHealth)
 	mux.HandleFunc("GET /readyz", g.serveReady)
 	mux.HandleFunc("GET /status", g.serveStatus)
 	mux.HandleFunc("GET /status/failures", g.serveFailures)
+	mux.Handle("GET /metrics", g.opts.Telemetry.Handler())
 	return mux
 }
 

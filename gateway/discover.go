@@ -25,6 +25,13 @@ func negotiate(asked string) string {
 	return legacyVersions[0]
 }
 
+// negotiated is the version that an initialize leads to.
+func negotiated(params wire.Object) string {
+	raw, _ := params.Get("protocolVersion")
+	asked, _ := wire.String(raw)
+	return negotiate(asked)
+}
+
 // discover answers server/discover (2026-07-28, server/discover).
 func (g *Gateway) discover(v *view) answer {
 	b := []byte(`{"resultType":"complete","supportedVersions":`)

@@ -22,7 +22,7 @@ type answer struct {
 	result jsontext.Value
 	err    jsontext.Value
 	status int  // HTTP status for modern clients; 0 means 200
-	silent bool // the client cancelled: nothing is sent
+	silent bool // nothing is sent: the client cancelled, or, with a result, everything has been said
 	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
 	// status 403 in both eras.
 	stepUp []string

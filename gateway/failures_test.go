@@ -175,7 +175,7 @@ func TestFailureTable(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(g.log.String(), "reason=connection_lost outcome=unknown") {
+	if !strings.Contains(g.log.String(), "outcome=connection_lost reason=connection_lost sent=unknown") {
 		t.Errorf("the log names no reason: %s", g.log.String())
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/ledger"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	// Embedded are the in-process servers by upstream id; their entries in the configuration name no
 	// url and no command.
 	Embedded map[string]upstream.ServeFunc
+	// Telemetry receives traces and metrics; nil discards them.
+	Telemetry *telemetry.Telemetry
 	// Upstream holds the timings of upstreams for which the zero value is not right.
 	Upstream upstream.Options
 	// Count, if not nil, is told how often something happened to the calls of a tool, under its exposed name: one of
@@ -56,6 +59,9 @@ type Gateway struct {
 	ledger   *ledger.Ledger
 	auditor  atomic.Pointer[auditor]
 	bodyTime time.Duration // how long a client may take to send a request body
+	callLog  *slog.Logger  // one line for each request
+	inFlight atomic.Int64  // requests
+	unwatch  func()        // takes the gauges of g off
 
 	unsettled *unsettled
 	notices   *notices
@@ -112,11 +118,12 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		opts.Version = "dev"
 	}
 	g := &Gateway{
-		log:      opts.Logger,
+		log:      telemetry.For(opts.Logger, telemetry.LogGateway),
 		info:     jsontext.Value(`{"name":"headgate","version":` + string(wire.AppendString(nil, opts.Version)) + `}`),
 		opts:     opts,
 		cursors:  newCursors(),
 		changed:  make(chan struct{}, 1),
+		callLog:  telemetry.For(opts.Logger, telemetry.LogAccess),
 		drained:  make(chan struct{}),
 		cfg:      cfg,
 		fleet:    make(map[memberKey]*member),
@@ -134,7 +141,10 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		notices:   newNotices(opts.Logger, opts.Count),
 		drifts:    make(driftQueue, maxWaiting),
 	}
-	g.sessions = newSessions(g.sessionOver)
+	g.sessions = newSessions(func(s *session) {
+		g.sessionOver(s)
+		g.opts.sessionOver(s)
+	})
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
 	var err error
 	if g.access, err = g.newAccess(cfg, nil); err != nil {
@@ -145,12 +155,14 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		g.fleet[key] = g.newMember(cfg, key, entry)
 	}
 	g.rebuild()
+	g.unwatch = g.opts.Telemetry.Watch(g.gauges)
 	return g, nil
 }
 
 func (g *Gateway) newMember(cfg *configs.Config, key memberKey, entry *configs.Upstream) *member {
 	o := g.opts.Upstream
-	o.Logger = g.log
+	o.Logger = g.opts.Logger
+	o.Telemetry = g.opts.Telemetry
 	if key.team != "" {
 		o.Logger = o.Logger.With("team", key.team)
 	} else {
@@ -247,6 +259,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	watchers.Wait()
 	g.sessions.closeAll()
 	auditor.stop()
+	g.unwatch()
 }
 
 // members returns every member, serving or not yet. g.mu is held.

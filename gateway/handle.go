@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -17,15 +18,17 @@ import (
 // exchange is one request of a client, the same from every transport and era.
 type exchange struct {
 	guest
-	era    upstream.Era
-	method string
-	params wire.Object // nil when there are none
-	header http.Header // nil on stdio
-	id     wire.ID
-	routed route
-	// session is the client's own with Headgate, on which servers may base sessions of theirs; "" for a
-	// client that has none.
-	session string
+	era     upstream.Era
+	method  string
+	params  wire.Object // nil when there are none
+	header  http.Header // nil on stdio
+	id      wire.ID
+	routed  route
+	account telemetry.Account
+	span    telemetry.Span
+	size    int         // of the params, in bytes
+	session *session    // a legacy client's; nil for others
+	version string      // that an initialize led to; "" for other requests
 	audit   *auditEntry // nil without an audit log
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
@@ -41,6 +44,7 @@ type route struct {
 	tool     string   // exposed name
 	upstream string   // id
 	teams    []string // whose limits apply
+	owner    *upstream.Upstream
 }
 
 // contain runs the answering of one request, and answers itself when that panics. Every transport has
@@ -140,7 +144,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if !ok {
 		return unknownTool(name)
 	}
-	x.routed = route{tool: t.name, upstream: t.owner.ID(), teams: t.teams}
+	x.routed = route{tool: t.name, upstream: t.owner.ID(), teams: t.teams, owner: t.owner}
 	if t.scopes != nil {
 		return insufficientScope(t.scopes)
 	}
@@ -160,7 +164,6 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if a, ok := x.audit.sending(ctx, x); !ok {
 		return a
 	}
-	began := time.Now()
 	reply, err := t.owner.Call(ctx, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
@@ -171,8 +174,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		LogLevel:     x.logLevel,
 		Progress:     x.progress,
 		Header:       x.header,
-		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session},
+		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name()},
 		Notify:       x.notify,
+		Account:      &x.account,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -188,8 +192,6 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 			// A reload took the owner away while the request was on its way to it.
 			return g.callTool(ctx, x)
 		}
-		g.log.Warn("call failed", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason), "outcome", string(f.Outcome),
-			"took", time.Since(began).Round(time.Millisecond).String(), "error", t.owner.Redact(f.Error()))
 		g.unsettle(x, t.tool, f.Outcome)
 		return failCall(f, t.tool, x.era)
 	}

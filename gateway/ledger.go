@@ -40,12 +40,12 @@ func (g *Gateway) remember(x *exchange, a answer, v verdict) {
 	// A bug in what is told of a call must not cost its answer.
 	g.contain("telling of a call", func() answer {
 		x.audit.end(x, v)
-		g.count(x, a, v)
+		g.countCall(x, a, v)
 		return answer{}
 	})
 }
 
-func (g *Gateway) count(x *exchange, a answer, v verdict) {
+func (g *Gateway) countCall(x *exchange, a answer, v verdict) {
 	g.ledger.Count(x.routed.tool, x.routed.upstream, v.outcome)
 	if v.outcome != outcomeToolError && v.outcome != outcomeProtocolError || !g.ledger.KeepsTexts() {
 		return
@@ -123,24 +123,13 @@ func errorMembers(text string, depth int) string {
 	return strings.Join(parts, ": ")
 }
 
-// traceID is the id of the trace that the client says its request belongs to, or "" (W3C Trace Context,
-// "traceparent").
+// traceID is the id of the trace that a request belongs to: of its span, else the one that the client says, or ""
+// (W3C Trace Context, "traceparent").
 func (x *exchange) traceID() string {
-	raw, _ := x.params.Get("_meta")
-	meta, err := wire.ParseObject(raw)
-	var parent string
-	if err == nil {
-		v, _ := meta.Get("traceparent")
-		parent, _ = wire.String(v)
+	if id := x.span.TraceID(); id != "" {
+		return id
 	}
-	if parent == "" {
-		parent = x.header.Get("Traceparent")
-	}
-	parts := strings.Split(parent, "-")
-	if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0123456789abcdef") != "" || strings.Trim(parts[1], "0") == "" {
-		return ""
-	}
-	return strings.Clone(parts[1])
+	return x.account.TraceID()
 }
 
 // FailureReport is what /status/failures shows. It holds no arguments and no results; its texts are masked.

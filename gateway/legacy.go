@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -47,13 +48,14 @@ func (g *Gateway) serveLegacy(p *post) {
 
 // handleLegacy answers one request of a session, whatever the transport.
 func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m wire.Message) answer {
+	x.session = s
 	if a, ok := x.read(m); !ok {
 		return a
 	}
 	if m.Method == "logging/setLevel" {
 		return s.setLevel(x)
 	}
-	x.logLevel, x.session = s.level(), s.id
+	x.logLevel = s.level()
 	return g.handle(ctx, x)
 }
 
@@ -67,6 +69,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 		if ok {
 			g.awaitStart(ctx, x, handshakeGrace)
 			a, opened = g.initialize(x.v, x.params)
+			x.version = negotiated(x.params)
 		}
 		return a
 	})
@@ -75,6 +78,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 		return
 	}
 	s := newSession(p.owner())
+	s.version.Store(&x.version)
 	if limits := &p.s.cfg.Overload; !g.sessions.open(s, limits.Sessions, p.each(limits.CallerSessions)) {
 		busy(p.w, p.m.ID, "too many sessions are open; end those that are not needed")
 		return
@@ -155,6 +159,9 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 			s.touch()
 			err = write(w, rc, wire.AppendComment(nil, ""))
 		}
+	}
+	if ctx.Err() == nil {
+		g.opts.Telemetry.StreamDropped(telemetry.SideClient, "")
 	}
 }
 

@@ -22,6 +22,8 @@ type session struct {
 	subject  string
 	used     atomic.Int64 // unix nanoseconds of the last request
 	logLevel atomic.Pointer[string]
+	version  atomic.Pointer[string] // negotiated
+	began    time.Time
 	ended    chan struct{}
 	end      func()
 
@@ -34,7 +36,7 @@ type session struct {
 }
 
 func newSession(subject string) *session {
-	s := &session{id: rand.Text() + rand.Text(), subject: subject, ended: make(chan struct{})}
+	s := &session{id: rand.Text() + rand.Text(), subject: subject, ended: make(chan struct{}), began: time.Now()}
 	s.end = sync.OnceFunc(func() { close(s.ended) })
 	s.touch()
 	return s
@@ -42,10 +44,26 @@ func newSession(subject string) *session {
 
 func (s *session) touch() { s.used.Store(time.Now().UnixNano()) }
 
+// name tells the session from others; it is "" for nil.
+func (s *session) name() string {
+	if s == nil {
+		return ""
+	}
+	return s.id
+}
+
 // level returns the least level of log messages that the client asked for, or "".
 func (s *session) level() string {
 	if l := s.logLevel.Load(); l != nil {
 		return *l
+	}
+	return ""
+}
+
+// spoken returns the protocol version that was negotiated, or "".
+func (s *session) spoken() string {
+	if v := s.version.Load(); v != nil {
+		return *v
 	}
 	return ""
 }
@@ -155,13 +173,14 @@ func (ss *sessions) get(id, subject string) *session {
 
 func (ss *sessions) close(s *session) {
 	ss.mu.Lock()
-	if ss.all[s.id] != nil {
-		delete(ss.all, s.id)
-		ss.held.remove(s.subject)
-	}
+	_, stood := ss.all[s.id]
+	delete(ss.all, s.id)
 	ss.mu.Unlock()
 	s.end()
-	ss.over(s)
+	if stood {
+		ss.held.remove(s.subject)
+		ss.over(s)
+	}
 }
 
 // sweep ends the sessions that have been idle for longer than limit. A session with a request or a
@@ -190,5 +209,6 @@ func (ss *sessions) closeAll() {
 	for _, s := range all {
 		ss.held.remove(s.subject)
 		s.end()
+		ss.over(s)
 	}
 }

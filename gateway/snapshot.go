@@ -30,6 +30,7 @@ type snapshot struct {
 	findings   []upstream.Finding   // by server and tool
 	made       []upstream.Finding   // those that merging made; the upstreams log theirs themselves
 	upstreams  []*upstream.Upstream // all, by id and team
+	owners     []string             // the teams that own them, by the same index; "" for shared ones
 	settled    bool                 // every upstream had ended its first attempt when this was built
 	started    bool                 // the same, or it was so at some time before
 }
@@ -60,6 +61,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 	})
 	for _, p := range all {
 		s.upstreams = append(s.upstreams, p.up)
+		s.owners = append(s.owners, p.team)
 		if p.catalogue = p.up.Catalogue(); p.catalogue != nil {
 			s.parts = append(s.parts, p)
 			s.findings = append(s.findings, p.catalogue.Findings...)

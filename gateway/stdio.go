@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/authz"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -74,6 +75,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 	last := time.AfterFunc(g.config().Drain, cancel)
 	c.running.Wait()
 	last.Stop()
+	c.g.opts.Telemetry.ServerSession(c.session.spoken(), telemetry.TransportPipe, time.Since(c.session.began))
 	cancel()
 	close(finished)
 	flush := time.NewTimer(stdioFlush)
@@ -248,11 +250,13 @@ func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 		if ok {
 			c.g.awaitStart(ctx, x, handshakeGrace)
 			a, accepted = c.g.initialize(x.v, x.params)
+			x.version = negotiated(x.params)
 		}
 		return a
 	})
 	c.send(ctx, a.message(m.ID))
 	if accepted {
+		c.session.version.Store(&x.version)
 		c.mu.Lock()
 		c.legacy = true
 		c.mu.Unlock()
@@ -274,7 +278,7 @@ func (c *stdioClient) shookHands() bool {
 
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 	n := &stdioNotifier{client: c}
-	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify, session: c.session.id}
+	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify, session: c.session}
 	a := c.g.observe(ctx, x, m, func(ctx context.Context) answer { return c.answer(ctx, x, m) })
 	n.close()
 	if a.silent || ctx.Err() != nil {
@@ -344,7 +348,7 @@ func (c *stdioClient) listen(ctx context.Context, x *exchange, m wire.Message) a
 		c.send(ctx, b)
 		return ctx.Err()
 	}, nil)
-	return answer{silent: true}
+	return answer{silent: true, result: jsontext.Value("{}")}
 }
 
 // announce tells a legacy client of changed lists, once it has shaken hands.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -99,6 +100,9 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 			}
 		}
 		if err != nil {
+			if ctx.Err() == nil {
+				g.opts.Telemetry.StreamDropped(telemetry.SideClient, "")
+			}
 			return
 		}
 	}

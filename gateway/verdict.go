@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
@@ -18,6 +15,7 @@ type verdict struct {
 	outcome string           // "ok", "tool_error", "protocol_error", "cancelled", or the reason of failed
 	code    int64            // of a JSON-RPC error; 0 where there is none
 	failed  *failure.Failure // nil unless Headgate failed the request in its own name
+	size    int              // of the result or the error, in bytes
 }
 
 // The outcomes that are no failure of Headgate's own.
@@ -29,7 +27,7 @@ const (
 )
 
 func verdictOf(a answer) verdict {
-	v := verdict{outcome: outcomeOK, failed: a.failed}
+	v := verdict{outcome: outcomeOK, failed: a.failed, size: max(len(a.result), len(a.err))}
 	if a.err != nil {
 		v.outcome = outcomeProtocolError
 		v.code, _, _ = wire.ErrorCode(a.err)
@@ -37,9 +35,9 @@ func verdictOf(a answer) verdict {
 	switch {
 	case a.failed != nil:
 		v.outcome = string(a.failed.Reason)
-	case a.silent:
+	case a.silent && a.result == nil:
 		v.outcome = outcomeCancelled
-	case a.err == nil && isToolError(a.result):
+	case a.err == nil && wire.ToolError(a.result):
 		v.outcome = outcomeToolError
 	}
 	return v
@@ -57,33 +55,23 @@ func (v verdict) errorType() string {
 	return v.outcome
 }
 
-// isToolError reports whether a result says isError: true. Most results do not hold the word, and are not
-// parsed.
-func isToolError(result jsontext.Value) bool {
-	if !bytes.Contains(result, []byte(`"isError"`)) {
-		return false
-	}
-	obj, err := wire.ParseObject(result)
-	if err != nil {
-		return false // names that stand twice: nobody can say what it means
-	}
-	flag, _ := obj.Get("isError")
-	return flag.Kind() == 't'
-}
-
 // observe answers one request with f and takes down what became of it. Every transport has it around all
 // that it does with a parsed request.
 func (g *Gateway) observe(ctx context.Context, x *exchange, m wire.Message, f func(context.Context) answer) answer {
 	x.id, x.method = m.ID, m.Method
 	began := time.Now()
+	g.inFlight.Add(1)
+	defer g.inFlight.Add(-1)
+	ctx = g.trace(ctx, x, m)
 	a := g.contain(m.Method, func() answer { return f(ctx) })
 	v := verdictOf(a)
 	g.remember(x, a, v)
-	g.report(x, v, time.Since(began))
+	g.report(ctx, x, v, time.Since(began))
 	return a
 }
 
 // report tells of a request that has been answered.
-func (g *Gateway) report(x *exchange, v verdict, took time.Duration) {
-	g.log.Debug("answered", "method", x.method, "tool", x.routed.tool, "upstream", x.routed.upstream, "outcome", v.outcome, "took", took.String())
+func (g *Gateway) report(ctx context.Context, x *exchange, v verdict, took time.Duration) {
+	g.count(ctx, x, v, took)
+	g.logAccess(ctx, x, v, took)
 }

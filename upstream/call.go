@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -37,6 +38,8 @@ type Call struct {
 	Header http.Header
 	// Caller is on whose behalf the call is made.
 	Caller Caller
+	// Account is the client's trace context, and takes down where the time went; nil for none.
+	Account *telemetry.Account
 	// Notify receives progress and log notifications of the call in order, with the client's own
 	// progress token. It must not block. nil drops them.
 	Notify func(method string, params jsontext.Value)
@@ -110,7 +113,8 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		return u.attemptApart(ctx, k)
 	}
 	r := &request{id: u.ids.Add(1), method: c.Method, caller: &c.Caller, tries: k.tries, onReply: k.clock.reply}
-	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel}
+	t := u.startTrip(ctx, r.method, c.Account)
+	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel, trace: t.Carries}
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
 	}
@@ -121,12 +125,15 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	r.params = l.peer.params(c.Params, edits, &hop)
 	r.header = u.callHeaders(l, c)
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
-	r.onNotify = func(m wire.Message) { u.relay(c, k.clock, m) }
+	r.onNotify = func(m wire.Message) {
+		t.heard(m)
+		u.relay(c, k.clock, m)
+	}
 	if r.wantsLog && l.peer.era == Legacy {
 		u.ensureLogLevel(ctx, l, c.LogLevel)
 	}
 
-	m, err := l.roundTrip(ctx, r)
+	m, err := t.over(ctx, l.peer, r, c.Name)(l.roundTrip(ctx, r))
 	if err == nil {
 		return u.reply(l, m)
 	}
@@ -153,6 +160,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 			}
 		} else {
 			u.log.Info("the hop is set up again", "reason", u.redact.Replace(fault.Error()))
+			u.opts.Telemetry.Repaired(ctx, u.cfg.ID, fault.kind.String())
 			l.fail(err)
 			u.dropLink(l, err)
 		}

@@ -211,8 +211,9 @@ func (u *Upstream) listPage(ctx context.Context, l *link, method string, cursor 
 	if cursor != nil {
 		params = wire.Object{{Name: "cursor", Raw: jsontext.Value(`"cursor"`), Value: cursor}}
 	}
-	msg, err := l.roundTrip(ctx, &request{
-		id: u.ids.Add(1), method: method, params: l.peer.params(params, nil, nil), tries: u.triesFor(method, true, nil)})
+	t := u.startTrip(ctx, method, nil)
+	r := &request{id: u.ids.Add(1), method: method, params: l.peer.params(params, nil, &hopFields{trace: t.Carries}), tries: u.triesFor(method, true, nil)}
+	msg, err := t.over(ctx, l.peer, r, "")(l.roundTrip(ctx, r))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

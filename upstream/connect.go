@@ -183,7 +183,9 @@ func (u *Upstream) probeAfter(err error) bool {
 func (u *Upstream) discover(ctx context.Context, t transport) (*peer, string, error) {
 	probing := &peer{era: Modern, version: modernVersion, clientInfo: u.opts.ClientInfo, probing: true}
 	t.negotiated(probing)
-	m, err := t.roundTrip(ctx, &request{id: u.ids.Add(1), method: "server/discover", params: probing.params(nil, nil, nil)})
+	trip := u.startTrip(ctx, "server/discover", nil)
+	r := &request{id: u.ids.Add(1), method: "server/discover", params: probing.params(nil, nil, &hopFields{trace: trip.Carries})}
+	m, err := trip.over(ctx, probing, r, "")(t.roundTrip(ctx, r))
 	if err != nil {
 		return nil, "", err
 	}
@@ -244,7 +246,8 @@ func (u *Upstream) newPeer(era Era, version string, result wire.Object) *peer {
 func (u *Upstream) initialize(ctx context.Context, t transport, version string) (*peer, error) {
 	t.negotiated(&peer{era: Legacy, version: "", clientInfo: u.opts.ClientInfo, probing: true})
 	params := jsontext.Value(`{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":` + string(u.opts.ClientInfo) + `}`)
-	m, err := t.roundTrip(ctx, &request{id: u.ids.Add(1), method: "initialize", params: params})
+	r := &request{id: u.ids.Add(1), method: "initialize", params: params}
+	m, err := u.startTrip(ctx, r.method, nil).over(ctx, &peer{version: version}, r, "")(t.roundTrip(ctx, r))
 	if err != nil {
 		return nil, err
 	}

@@ -133,6 +133,12 @@ const (
 	eraDoubtful                        // the answer may be a modern server's to a legacy request
 )
 
+// String is the fault as traces and metrics show it.
+func (f hopFault) String() string {
+	return map[hopFault]string{sessionLost: "session_lost", eraChanged: "version_refused", headerMismatch: "headers_refused",
+		eraDoubtful: "request_refused"}[f]
+}
+
 func (e *hopError) Error() string {
 	kind := map[hopFault]string{sessionLost: "session lost", eraChanged: "protocol version refused", headerMismatch: "headers refused",
 		eraDoubtful: "request refused as malformed"}[e.kind]

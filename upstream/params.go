@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -25,6 +26,7 @@ type hopFields struct {
 	capabilities jsontext.Value // what the client can do; nil means nothing
 	logLevel     string         // minimum level of log messages wanted; "" for none
 	progress     jsontext.Value // our own progress token; nil when progress is not wanted
+	trace        telemetry.Outgoing
 }
 
 // params builds the params of a request on this hop: the members of in verbatim, edits applied, and
@@ -38,7 +40,7 @@ func (p *peer) params(in wire.Object, edits []wire.Edit, hop *hopFields) jsontex
 	if had {
 		meta, _ = wire.ParseObject(given)
 	}
-	set := make([]wire.Edit, 0, 5)
+	set := make([]wire.Edit, 0, 8)
 	set = append(set, wire.Edit{Name: metaProgress, Value: hop.progress})
 	if p.era == Modern {
 		caps := hop.capabilities
@@ -58,6 +60,7 @@ func (p *peer) params(in wire.Object, edits []wire.Edit, hop *hopFields) jsontex
 		set = append(set, wire.Edit{Name: metaVersion}, wire.Edit{Name: metaClientInfo},
 			wire.Edit{Name: metaCapabilities}, wire.Edit{Name: metaLogLevel})
 	}
+	set = hop.trace.Edits(set, meta)
 	m := jsontext.Value(meta.Append(nil, set...))
 	if string(m) == "{}" && (!had || len(meta) > 0) {
 		m = nil // there was nothing for this hop, or nothing of it is left

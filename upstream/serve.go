@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 const (
@@ -24,6 +26,7 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 	var up bool
 	u.logLevel.Store(-1)
 	u.knownLegacy = l.peer.era == Legacy
+	began := time.Now()
 	outer := ctx
 	ctx, cancel := context.WithCancel(outer)
 	var wg sync.WaitGroup
@@ -47,6 +50,7 @@ func (u *Upstream) serve(ctx context.Context, l *link, stale *time.Timer) error 
 		}
 		l.close()
 		wg.Wait()
+		u.opts.Telemetry.ClientSession(u.cfg.ID, l.peer.version, u.network(), time.Since(began))
 	}()
 	// Calls need nothing but the link: after a restart the first of them goes out before the
 	// catalogue has been read again.
@@ -187,6 +191,7 @@ func (u *Upstream) reread(ctx context.Context, l *link) error {
 	u.logFindings(old, c)
 	u.logChanges(old, c)
 	u.catalogue.Store(c)
+	u.opts.Telemetry.CatalogueChanged(u.cfg.ID)
 	u.opts.OnChange()
 	return nil
 }
@@ -255,6 +260,7 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 			return
 		}
 		u.log.Debug("the stream for announcements ended", "error", u.redact.Replace(fmt.Sprint(err)))
+		u.opts.Telemetry.StreamDropped(telemetry.SideUpstream, u.cfg.ID)
 		if time.Since(began) > time.Minute {
 			pause.Reset()
 		}

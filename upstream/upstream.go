@@ -18,12 +18,15 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // Options are what an [Upstream] needs beside its configuration. The zero value works.
 type Options struct {
 	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
+	// Telemetry receives traces and metrics; nil discards them.
+	Telemetry *telemetry.Telemetry
 	// OnChange is called after the catalogue or the state changed. It must not block.
 	OnChange func()
 	// ClientInfo is the Implementation object that Headgate shows to servers.
@@ -147,7 +150,7 @@ func newUpstream(cfg *configs.Upstream, opts Options) *Upstream {
 	return &Upstream{
 		cfg:     cfg,
 		opts:    opts,
-		log:     opts.Logger.With("upstream", cfg.ID),
+		log:     telemetry.For(opts.Logger, telemetry.LogUpstream).With("upstream", cfg.ID),
 		changed: make(chan struct{}, 1),
 		gap:     make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),

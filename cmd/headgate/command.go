@@ -28,9 +28,11 @@ type env struct {
 	stdout, stderr io.Writer
 
 	config   string          // --config
+	serves   bool            // the command serves clients, and tells of it
 	previous *configs.Config // in force, at a reload
 	override map[string]any  // flags that stand for configuration keys
-	level    slog.LevelVar
+	levels   telemetry.Levels
+	tel      *telemetry.Telemetry // of a command that serves; nil for others
 }
 
 func newCommand(e *env) *cobra.Command {
@@ -96,8 +98,8 @@ func (e *env) credential() string {
 }
 
 func (e *env) logger(cfg *configs.Config) *slog.Logger {
-	e.level.Set(cfg.Log.Level)
-	log := telemetry.NewLogger(e.stderr, cfg.Log.Format, &e.level)
+	e.levels.Set(cfg.Log.Level, cfg.Log.PartLevels())
+	log := telemetry.NewLogger(e.stderr, cfg.Log.Format, &e.levels)
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration: " + w)
 	}
@@ -111,7 +113,12 @@ func (e *env) open() (*configs.Config, *gateway.Gateway, *slog.Logger, error) {
 		return nil, nil, nil, err
 	}
 	log := e.logger(cfg)
-	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded})
+	if e.serves {
+		if err := e.openTelemetry(log); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded, Telemetry: e.tel})
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -33,7 +33,7 @@ func (e *env) withGateway(ctx context.Context, f func(ctx context.Context, cfg *
 		return err
 	}
 	// The answer is what is asked for here; of the log only what went wrong.
-	e.level.Set(max(e.level.Level(), slog.LevelWarn))
+	e.levels.Set(max(cfg.Log.Level, slog.LevelWarn), nil)
 	return running(ctx, g, func(ctx context.Context) error {
 		wait, cancel := context.WithTimeout(ctx, settleLimit)
 		defer cancel()

@@ -43,6 +43,8 @@ is reported and the old one stays. SIGTERM drains and exits; a second one exits 
 }
 
 func (e *env) serve(ctx context.Context) error {
+	e.serves = true
+	defer e.closeTelemetry()
 	cfg, g, log, err := e.open()
 	if err != nil {
 		return err
@@ -156,10 +158,12 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 			ask("SIGHUP")
 		case why := <-again:
 			e.previous = cfg
+			began := time.Now()
 			next, _, err := e.load()
 			if err == nil {
 				err = g.Apply(next)
 			}
+			e.tel.Reloaded(err == nil, time.Since(began))
 			if err != nil {
 				log.Error("reload failed, the old configuration stays in force", "cause", why, "error", err.Error())
 				continue
@@ -174,7 +178,7 @@ func (e *env) reload(ctx context.Context, cfg *configs.Config, g *gateway.Gatewa
 			for _, p := range next.TeamErrors {
 				log.Error("a team's file has an error; the team stays as it was", "error", p.String())
 			}
-			e.level.Set(next.Log.Level)
+			e.levels.Set(next.Log.Level, next.Log.PartLevels())
 			if !slices.Equal(next.Files(), cfg.Files()) {
 				watching()
 				watching = e.watch(ctx, next.Files(), ask, log)

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"io"
 	"log/slog"
+	"math"
 	"os"
 )
 
@@ -15,12 +16,13 @@ const (
 
 // NewLogger writes a log to w. Both forms quote control characters, so that nothing a client or a
 // server sends can forge a line.
-func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level}
+func NewLogger(w io.Writer, format string, levels *Levels) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.Level(math.MinInt)} // Levels decide
+	var h slog.Handler = slog.NewJSONHandler(w, o)
 	if format == Text || format != JSON && terminal(w) {
-		return slog.New(slog.NewTextHandler(w, o))
+		h = slog.NewTextHandler(w, o)
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	return slog.New(leveled{h, levels, ""})
 }
 
 func terminal(w io.Writer) bool {

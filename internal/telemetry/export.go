@@ -1,0 +1,177 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// processor hands ended spans to an exporter from a queue that is bounded: what finds it full is dropped and
+// counted, so that an exporter which is slow or gone costs neither time nor memory.
+type processor struct {
+	sdktrace.SpanProcessor
+	max     int64
+	waiting *atomic.Int64 // in the queue or being exported
+	full    func()
+}
+
+func newProcessor(e sdktrace.SpanExporter, r *reporter, dropped metric.Int64Counter) *processor {
+	limit := queueSize()
+	p := &processor{max: int64(limit), waiting: new(atomic.Int64)}
+	count := func(why string) func(n int) {
+		with := []metric.AddOption{metric.WithAttributes(keyReason.String(why))}
+		return func(n int) { dropped.Add(context.Background(), int64(n), with...) }
+	}
+	full := count("queue_full")
+	p.full = func() { full(1) }
+	p.SpanProcessor = sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: e, reporter: r, waiting: p.waiting, lost: count("export_failed")},
+		sdktrace.WithMaxQueueSize(limit))
+	return p
+}
+
+func queueSize() int {
+	if n, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE")); err == nil && n > 0 {
+		return n
+	}
+	return sdktrace.DefaultMaxQueueSize
+}
+
+// OnEnd queues a span, or drops it.
+func (p *processor) OnEnd(s sdktrace.ReadOnlySpan) {
+	if !s.SpanContext().IsSampled() {
+		return
+	}
+	if p.waiting.Add(1) > p.max {
+		p.waiting.Add(-1)
+		p.full()
+		return
+	}
+	p.SpanProcessor.OnEnd(s)
+}
+
+// exporter reports what an exporter cannot export, and counts it.
+type exporter struct {
+	sdktrace.SpanExporter
+	reporter *reporter
+	waiting  *atomic.Int64
+	lost     func(n int)
+}
+
+// ExportSpans never returns an error: it has been dealt with.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	defer e.waiting.Add(-int64(len(spans)))
+	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		e.lost(len(spans))
+		e.reporter.failed("traces", err)
+		return nil
+	}
+	e.reporter.worked("traces")
+	return nil
+}
+
+// reporter logs that an exporter fails: once, and again only when it has worked in between and some time has gone.
+type reporter struct {
+	log    *slog.Logger
+	masked *strings.Replacer // credentials of exporters
+
+	mu   sync.Mutex // guards seen
+	seen map[string]*trouble
+}
+
+type trouble struct {
+	failing bool
+	told    time.Time
+}
+
+// tellAgain is how long a kind of trouble that comes and goes is not told of again.
+const tellAgain = 10 * time.Minute
+
+func newReporter(log *slog.Logger) *reporter {
+	var pairs []string
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"} {
+		for header := range strings.SplitSeq(os.Getenv(name), ",") {
+			_, v, _ := strings.Cut(header, "=")
+			plain, err := url.PathUnescape(v)
+			if err != nil {
+				plain = v
+			}
+			for _, s := range []string{v, plain} {
+				if s = strings.TrimSpace(s); len(s) > 3 {
+					pairs = append(pairs, s, "***")
+				}
+			}
+		}
+	}
+	return &reporter{log: log, masked: strings.NewReplacer(pairs...), seen: make(map[string]*trouble)}
+}
+
+func (r *reporter) failed(kind string, err error) {
+	r.mu.Lock()
+	t := r.seen[kind]
+	if t == nil {
+		t = &trouble{}
+		r.seen[kind] = t
+	}
+	tell := !t.failing && (t.told.IsZero() || time.Since(t.told) > tellAgain)
+	t.failing = true
+	if tell {
+		t.told = time.Now()
+	}
+	r.mu.Unlock()
+	level := slog.LevelDebug
+	if tell {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "telemetry is not exported; this is told once", "signal", kind, "error", r.describe(err))
+}
+
+func (r *reporter) worked(kind string) {
+	r.mu.Lock()
+	t := r.seen[kind]
+	again := t != nil && t.failing
+	if again {
+		t.failing = false
+	}
+	r.mu.Unlock()
+	if again {
+		r.log.Info("telemetry is exported again", "signal", kind)
+	}
+}
+
+var anyURL = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"']*`)
+
+// describe words an error of an exporter without what may be secret in it: user, path and query of its URL, its
+// headers, and the body of an answer.
+func (r *reporter) describe(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	s := anyURL.ReplaceAllStringFunc(r.masked.Replace(err.Error()), func(s string) string {
+		at, err := url.Parse(s)
+		if err != nil {
+			return "***"
+		}
+		return at.Scheme + "://" + at.Host
+	})
+	return clip(s, 300)
+}
+
+// Handle takes the errors of the OpenTelemetry libraries that belong to no exporter; it is an
+// otel.ErrorHandler.
+func (t *Telemetry) Handle(err error) {
+	if t != nil && err != nil {
+		t.reporter.failed("sdk", err)
+	}
+}
