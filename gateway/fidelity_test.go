@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -62,6 +63,12 @@ func upstreamKinds() []*upstreamKind {
 
 // launchKinds runs one gateway in front of servers of every kind that all have the same tools.
 func launchKinds(t *testing.T, kinds []*upstreamKind, tools func(*upstreamKind) []mcptest.Tool) *gate {
+	cfg, o := kindsConfig(t, kinds, tools)
+	return launch(t, cfg, o)
+}
+
+// kindsConfig starts the servers, and is the configuration of a gateway in front of them.
+func kindsConfig(t *testing.T, kinds []*upstreamKind, tools func(*upstreamKind) []mcptest.Tool) (*configs.Config, Options) {
 	entries := map[string]string{}
 	o := Options{Embedded: map[string]upstream.ServeFunc{}}
 	for _, k := range kinds {
@@ -76,7 +83,7 @@ func launchKinds(t *testing.T, kinds []*upstreamKind, tools func(*upstreamKind) 
 			entries[k.id] = entry(k.server.StartHTTP(t))
 		}
 	}
-	return launch(t, parseConfig(t, entries, `"naming":{"max_name_length":128}`), o)
+	return parseConfig(t, entries, `"naming":{"max_name_length":128}`), o
 }
 
 // oneLine is what line framing makes of a value.

@@ -120,12 +120,8 @@ func lowerHex(s string) bool {
 
 // extract puts a context that came over the wire into ctx.
 func extract(ctx context.Context, c carried) context.Context {
-	return propagator().Extract(ctx, propagation.MapCarrier{parentName: c.parent, stateName: c.state, baggageName: c.baggage})
-}
-
-// propagator is the form of trace context on the wire. It is the same whether spans are exported or not.
-func propagator() propagation.TextMapPropagator {
-	return propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+	m := propagation.MapCarrier{parentName: c.parent, stateName: c.state, baggageName: c.baggage}
+	return propagation.Baggage{}.Extract(propagation.TraceContext{}.Extract(ctx, m), m)
 }
 
 // spanContext is the span that a context on the wire names; an invalid one if it names none.
@@ -161,7 +157,8 @@ func (o *Outgoing) Edits(set []wire.Edit, meta wire.Object) []wire.Edit {
 func (a *Account) outgoing(ctx context.Context, recorded bool) Outgoing {
 	if recorded {
 		m := make(propagation.MapCarrier, 3)
-		propagator().Inject(ctx, m)
+		propagation.TraceContext{}.Inject(ctx, m)
+		propagation.Baggage{}.Inject(ctx, m)
 		return Outgoing{carried{m[parentName], m[stateName], m[baggageName]}, true}
 	}
 	if a.header == (carried{}) {
