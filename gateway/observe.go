@@ -124,7 +124,7 @@ func (g *Gateway) logAccess(ctx context.Context, x *exchange, v verdict, took ti
 	add("request_id", atMost(idText(x.id), 128))
 	add("trace_id", telemetry.TraceOf(ctx, &x.account))
 	if v.failed != nil && v.failed.Cause != nil && x.routed.owner != nil {
-		add("error", x.routed.owner.Redact(v.failed.Cause.Error()))
+		add("error", x.routed.owner.Redact(wire.Bare(v.failed.Cause)))
 	}
 	g.callLog.LogAttrs(ctx, level, text, set...)
 }

@@ -282,7 +282,10 @@ func (d *duplex) readLoop(read func() ([]byte, error)) {
 			if !d.invalid(data, err) {
 				// Secrets are masked before the text is cut, which could leave half of one.
 				text := d.redact.clip(string(data), 200)
-				d.warn("output of the server that is not a message is skipped", "text", text, "reason", err.Error())
+				if data[0] == '{' {
+					text = "" // a spoilt message, with what is a caller's in it
+				}
+				d.warn("output of the server that is not a message is skipped", "text", text, "reason", wire.Bare(err))
 			}
 			continue
 		}

@@ -201,7 +201,7 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 	case resp.StatusCode >= 300:
 		return wire.Message{}, s.statusFailure(resp)
 	case perr != nil:
-		return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("HTTP %d with a body that is not a message (%s)", resp.StatusCode, perr))
+		return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("HTTP %d with a body that is not a message (%w)", resp.StatusCode, perr))
 	}
 	return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("HTTP %d with a message that is not the answer to the request", resp.StatusCode))
 }
@@ -300,7 +300,7 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 			if id, ok := scanID(data, data); ok && id == r.id {
 				return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, fmt.Errorf("an event that is not a message: %w", err))
 			}
-			s.warn("an event that is not a message is skipped", "reason", err.Error())
+			s.warn("an event that is not a message is skipped", "reason", wire.Bare(err))
 			continue
 		}
 		switch {

@@ -74,7 +74,7 @@ func (s *streamable) readOwnEvents(resp *http.Response) error {
 		m, err := wire.Parse(e.Data)
 		switch {
 		case err != nil:
-			s.log.Debug("an event that is not a message is skipped", "reason", err.Error())
+			s.log.Debug("an event that is not a message is skipped", "reason", wire.Bare(err))
 		case m.Kind == wire.KindRequest:
 			s.answerLater(refusal(m))
 		case m.Kind == wire.KindNotification:

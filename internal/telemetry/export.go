@@ -158,7 +158,12 @@ func (r *reporter) describe(err error) string {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	s := anyURL.ReplaceAllStringFunc(r.masked.Replace(err.Error()), func(s string) string {
+	text, _, _ := strings.Cut(r.masked.Replace(err.Error()), "body: ")
+	// What a collector says over gRPC stands behind desc; what is known on this side begins as here.
+	if head, said, found := strings.Cut(text, " desc = "); found && !strings.HasPrefix(said, "connection error:") && !strings.HasPrefix(said, "context ") {
+		text = head
+	}
+	s := anyURL.ReplaceAllStringFunc(text, func(s string) string {
 		at, err := url.Parse(s)
 		if err != nil {
 			return "***"

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -36,6 +38,17 @@ type Error struct {
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
+
+// Bare words an error for a log: without the member name that an [Error] in its chain repeats, which is the peer's.
+func Bare(err error) string {
+	text := err.Error()
+	var e *Error
+	if errors.As(err, &e) {
+		plain, _, _ := strings.Cut(e.Message, ` "`)
+		text = strings.ReplaceAll(text, e.Message, plain)
+	}
+	return text
+}
 
 // maxQuotedName is how many characters of a member name an error message repeats.
 const maxQuotedName = 64

@@ -1,6 +1,8 @@
 package wire_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -108,5 +110,36 @@ func TestErrorCodeMessage(t *testing.T) {
 				t.Errorf("ErrorCode = %q, %t, want %q, %t", message, ok, tt.want, tt.ok)
 			}
 		})
+	}
+}
+
+func TestBare(t *testing.T) {
+	_, err := wire.ParseObject([]byte(`{"secret":1,"secret":2}`))
+	wrapped := fmt.Errorf("reading: %w", err)
+	if !strings.Contains(wrapped.Error(), "secret") || wire.Bare(wrapped) != "reading: duplicate member" {
+		t.Errorf("%q is %q", wrapped, wire.Bare(wrapped))
+	}
+	if other := errors.New(`a "quoted" word`); wire.Bare(other) != other.Error() {
+		t.Errorf("%q", wire.Bare(other))
+	}
+}
+
+func TestToolError(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"isError":true}`:                               true,
+		"{\"isError\" :\n\t true }":                      true,
+		`{"isError":false}`:                              false,
+		`{"isError":"true"}`:                             false,
+		`{"content":[{"isError":true}]}`:                 false,
+		`{"content":[{"isError":true}],"isError":false}`: false,
+		`{"a":{"isError":false},"isError":true}`:         true,
+		`{"isError":true,"isError":true}`:                false,
+		`{"text":"\"isError\":true"}`:                    false,
+		`{"isError"`:                                     false,
+		``:                                               false,
+	} {
+		if got := wire.ToolError([]byte(text)); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
 	}
 }
