@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -80,6 +81,9 @@ func (a *Account) current() carried {
 	if traceID(c.parent) == "" {
 		c = a.header
 	}
+	if traceID(c.parent) == "" {
+		c.parent, c.state = "", ""
+	}
 	if a.meta.baggage != "" {
 		c.baggage = a.meta.baggage
 	}
@@ -120,8 +124,12 @@ func lowerHex(s string) bool {
 
 // extract puts a context that came over the wire into ctx.
 func extract(ctx context.Context, c carried) context.Context {
-	m := propagation.MapCarrier{parentName: c.parent, stateName: c.state, baggageName: c.baggage}
-	return propagation.Baggage{}.Extract(propagation.TraceContext{}.Extract(ctx, m), m)
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{parentName: c.parent, stateName: c.state})
+	// The propagator for baggage would report what is malformed, and a client's baggage is nobody's to read.
+	if b, err := baggage.Parse(c.baggage); err == nil && b.Len() > 0 {
+		ctx = baggage.ContextWithBaggage(ctx, b)
+	}
+	return ctx
 }
 
 // spanContext is the span that a context on the wire names; an invalid one if it names none.
@@ -164,11 +172,7 @@ func (a *Account) outgoing(ctx context.Context, recorded bool) Outgoing {
 	if a.header == (carried{}) {
 		return Outgoing{} // what _meta holds passes as it is
 	}
-	c := a.current()
-	if traceID(c.parent) == "" {
-		c.parent, c.state = "", ""
-	}
-	return Outgoing{carried: c}
+	return Outgoing{carried: a.current()}
 }
 
 // idOf is the trace id of a span context in hex, or "".
