@@ -17,8 +17,12 @@ func TestSecretsShowNowhere(t *testing.T) {
 	answers := failing()
 	answers["fine"] = func(c *mcptest.Call) { c.Text(plantedResult) }
 	answers["iserror"] = func(c *mcptest.Call) { c.ToolError(plantedResult) }
-	answers["rpc"] = func(c *mcptest.Call) { c.Error(`{"code":-32000,"message":"` + plantedResult + `","data":"` + plantedResult + `"}`) }
-	answers["twice"] = func(c *mcptest.Call) { c.Result(`{"` + plantedResult + `":1,"` + plantedResult + `":2,"isError":true}`) }
+	answers["rpc"] = func(c *mcptest.Call) {
+		c.Error(`{"code":-32000,"message":"` + plantedResult + `","data":"` + plantedResult + `"}`)
+	}
+	answers["twice"] = func(c *mcptest.Call) {
+		c.Result(`{"` + plantedResult + `":1,"` + plantedResult + `":2,"isError":true}`)
+	}
 	answers["text"] = func(c *mcptest.Call) { c.Raw(401, "text/plain", plantedResult) }
 	answers["envelope"] = func(c *mcptest.Call) { c.Raw(200, "application/json", `{"`+plantedResult+`":1,"`+plantedResult+`":1}`) }
 	answers["redirect"] = func(c *mcptest.Call) {
