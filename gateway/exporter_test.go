@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -156,6 +157,7 @@ func benchmarkCall(b testing.TB, withTelemetry bool, variables map[string]string
 	if withTelemetry {
 		g = launchTold(b, cfg, o)
 	} else {
+		o.Logger = slog.New(slog.DiscardHandler)
 		g = launch(b, cfg, o)
 	}
 	handler := g.Handler()
