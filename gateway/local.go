@@ -39,7 +39,8 @@ func (g *Gateway) Call(ctx context.Context, caller authz.Caller, team, name stri
 	if arguments != nil {
 		params = append(params, wire.Member{Name: "arguments", Raw: jsontext.Value(`"arguments"`), Value: jsontext.Value(arguments)})
 	}
-	x := &exchange{guest: at, era: upstream.Modern, method: "tools/call", params: params}
-	a := g.observe(ctx, x, wire.Message{Method: x.method}, func(ctx context.Context) answer { return g.handle(ctx, x) })
+	x := &exchange{guest: at, era: upstream.Modern, params: params}
+	m := wire.Message{Method: "tools/call", Params: params.Append(nil)}
+	a := g.observe(ctx, x, m, func(ctx context.Context) answer { return g.handle(ctx, x) })
 	return Answer{Result: json.RawMessage(a.result), Error: json.RawMessage(a.err)}, true
 }

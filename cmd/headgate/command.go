@@ -28,11 +28,11 @@ type env struct {
 	stdout, stderr io.Writer
 
 	config   string          // --config
-	serves   bool            // the command serves clients, and tells of it
+	serves   bool            // the command answers requests, and tells of them by traces and metrics
 	previous *configs.Config // in force, at a reload
 	override map[string]any  // flags that stand for configuration keys
 	levels   telemetry.Levels
-	tel      *telemetry.Telemetry // of a command that serves; nil for others
+	tel      *telemetry.Telemetry // of a command that does; nil for others
 }
 
 func newCommand(e *env) *cobra.Command {

@@ -210,6 +210,8 @@ for an error and for a result with isError: true.`,
 				}
 				arguments = json.RawMessage(args[1])
 			}
+			e.serves = true
+			defer e.closeTelemetry()
 			return e.withGateway(c.Context(), func(ctx context.Context, cfg *configs.Config, g *gateway.Gateway) error {
 				caller, err := who.caller(cfg)
 				if err != nil {
