@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // breaker keeps calls from a server that keeps failing. It opens when the hop failed several times in a
@@ -56,12 +58,12 @@ func newBreaker(cfg configs.Breaker) *breaker {
 	return b
 }
 
-// state is closed, open or half-open; "" where there is no breaker.
+// state is closed, open or half_open; "" where there is no breaker.
 func (b *breaker) state() string {
 	if b.cb == nil {
 		return ""
 	}
-	return b.cb.State().String()
+	return strings.ReplaceAll(b.cb.State().String(), "-", "_")
 }
 
 // enter lets a call pass; done takes how the hop did. ok is false while the breaker is not closed, and
@@ -108,6 +110,7 @@ func (u *Upstream) probeBreaker(ctx context.Context) {
 	said := gobreaker.StateClosed
 	for {
 		now := b.cb.State()
+		u.opts.Telemetry.Breaker(u.cfg.ID, telemetry.BreakerState(b.state()))
 		if (now == gobreaker.StateClosed) != (said == gobreaker.StateClosed) {
 			u.log.Warn("circuit breaker", "state", now.String(), "open_for", b.openFor.String())
 			said = now

@@ -67,11 +67,16 @@ func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 	defer u.begin()()
 	done, wait, ok := u.breaker.enter()
 	if !ok {
+		u.opts.Telemetry.Refused(ctx, u.cfg.ID, telemetry.BreakerState(u.breaker.state()))
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BreakerOpen, Outcome: failure.NotStarted, RetryAfter: wait}
 	}
 	hop := errNeutral
 	defer func() { done(hop) }()
-	release, err := u.slots.take(ctx, u.cfg.ID)
+	queued := time.Now()
+	release, waited, err := u.slots.take(ctx, u.cfg.ID)
+	if waited {
+		u.opts.Telemetry.Queued(ctx, c.Account, u.cfg.ID, time.Since(queued))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +128,13 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		edits = []wire.Edit{{Name: "name", Value: wire.AppendString(nil, c.Name)}}
 	}
 	r.params = l.peer.params(c.Params, edits, &hop)
+	// Each try is a round trip of its own for traces, and the server is told so.
+	k.tries.over = func(reason failure.Reason) { t.failed(l.peer, r, c.Name, reason) }
+	r.remake = func() jsontext.Value {
+		t = u.startTrip(ctx, r.method, c.Account)
+		hop.trace = t.Carries
+		return l.peer.params(c.Params, edits, &hop)
+	}
 	r.header = u.callHeaders(l, c)
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
 	r.onNotify = func(m wire.Message) {
@@ -133,7 +145,9 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		u.ensureLogLevel(ctx, l, c.LogLevel)
 	}
 
-	m, err := t.over(ctx, l.peer, r, c.Name)(l.roundTrip(ctx, r))
+	m, err := l.roundTrip(ctx, r)
+	k.tries.over = nil
+	m, err = t.over(ctx, l.peer, r, c.Name)(m, err)
 	if err == nil {
 		return u.reply(l, m)
 	}
@@ -184,7 +198,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		if !k.tries.safe {
 			break
 		}
-		if pause, ok := k.tries.take("connection lost", 0); ok && wait(ctx, pause) {
+		if pause, ok := k.tries.take(failure.ConnectionLost, 0); ok && wait(ctx, pause) {
 			return u.attempt(ctx, k)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/wire"
 )
 
 // newHTTPClient builds the client of one upstream. It has no overall timeout: calls and streams are
@@ -88,10 +89,13 @@ func (h *httpCore) send(ctx context.Context, method, target string, body []byte,
 		s.tries = r.tries
 		s.trace.onConn = func() { r.sent.Store(true) }
 		s.trace.onReply = r.onReply
+		if r.remake != nil && body != nil {
+			s.remake = func() []byte { return wire.AppendRequest(nil, r.id, r.method, r.remake()) }
+		}
 	}
 	var content any
-	if body != nil {
-		content = body
+	if s.body = body; body != nil {
+		content = retryablehttp.ReaderFunc(func() (io.Reader, error) { return bytes.NewReader(s.body), nil })
 	}
 	req, err := retryablehttp.NewRequestWithContext(httptrace.WithClientTrace(ctx, s.trace.hooks()), method, target, content)
 	if err != nil {

@@ -84,7 +84,10 @@ type request struct {
 	onNotify func(wire.Message)
 	// wantsLog says that notifications/message belong to this request where the transport cannot tell.
 	wantsLog bool
-	tries    *tries // what may be sent again; nil for what is sent once
+	// remake makes the params of a further try, which tell the server of another span; nil where they stay
+	// the same.
+	remake func() jsontext.Value
+	tries  *tries // what may be sent again; nil for what is sent once
 	// onReply is called when the first byte of an answer over HTTP is there; nil for nobody.
 	onReply func()
 	// sent is set once a byte of the request can have reached the server.

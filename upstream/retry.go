@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -19,20 +20,22 @@ import (
 
 // tries is what one request may still cost beyond its first sending. It is used by one goroutine.
 type tries struct {
-	left   int              // how often it may be sent again
-	safe   bool             // it may run twice
-	budget *retryBudget     // of the upstream
-	clock  *callClock       // of the call; nil where a context alone bounds it
-	tell   func(why string) // told of every further try, before its pause; nil for nobody
-	n      int              // tries so far
+	left   int                  // how often it may be sent again
+	safe   bool                 // it may run twice
+	budget *retryBudget         // of the upstream
+	clock  *callClock           // of the call; nil where a context alone bounds it
+	tell   func(failure.Reason) // told of every further try, before its pause; nil for nobody
+	// over is told the same of tries inside of one round trip; nil for nobody.
+	over func(failure.Reason)
+	n    int // tries so far
 }
 
 // triesFor is what a request with a method may cost; safe says that it may run twice although it is more
 // than a reading.
 func (u *Upstream) triesFor(method string, safe bool, clock *callClock) *tries {
 	u.budget.deposit()
-	return &tries{left: u.cfg.Retries, safe: safe || onlyReads(method), budget: &u.budget, clock: clock, tell: func(why string) {
-		u.log.Debug("a request is sent again", "method", method, "reason", why)
+	return &tries{left: u.cfg.Retries, safe: safe || onlyReads(method), budget: &u.budget, clock: clock, tell: func(reason failure.Reason) {
+		u.log.Debug("a request is sent again", "method", method, "reason", string(reason))
 	}}
 }
 
@@ -53,7 +56,7 @@ const (
 // take allows one more try after a pause of at least atLeast, or refuses it: there are none left, the
 // pause would outlast the call, or so many calls are being sent again already that more would only add to
 // the load of a server in trouble.
-func (t *tries) take(why string, atLeast time.Duration) (pause time.Duration, ok bool) {
+func (t *tries) take(reason failure.Reason, atLeast time.Duration) (pause time.Duration, ok bool) {
 	if t == nil || t.left == 0 {
 		return 0, false
 	}
@@ -65,7 +68,7 @@ func (t *tries) take(why string, atLeast time.Duration) (pause time.Duration, ok
 	t.left--
 	t.n++
 	if t.tell != nil {
-		t.tell(why)
+		t.tell(reason)
 	}
 	return pause, true
 }
@@ -100,7 +103,9 @@ func (b *retryBudget) withdraw() bool {
 
 // sending is one HTTP request on its way, over all its tries.
 type sending struct {
-	tries   *tries // nil for what is sent once
+	tries   *tries        // nil for what is sent once
+	body    []byte        // of the next try
+	remake  func() []byte // makes the body of a further try; nil where it is the same
 	trace   sendTrace
 	reached bool          // a byte of one of the tries can have reached the server
 	fresh   bool          // an idle connection had ended; the next one is new
@@ -120,7 +125,14 @@ func (s *sending) engine(client *http.Client) *retryablehttp.Client {
 			}
 			return s.again(resp, err), nil
 		},
-		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return s.pause },
+		Backoff: func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return s.pause },
+		PrepareRetry: func(req *http.Request) error {
+			if s.remake != nil {
+				s.body = s.remake()
+				req.ContentLength = int64(len(s.body))
+			}
+			return nil
+		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	if s.tries != nil {
@@ -144,31 +156,40 @@ func (s *sending) again(resp *http.Response, err error) bool {
 	if s.tries == nil {
 		return false
 	}
-	why, atLeast := "", time.Duration(0)
+	reason, atLeast := failure.Unavailable, time.Duration(0)
 	switch {
 	case err != nil && !s.trace.sent():
-		why = "not sent"
 	case !s.tries.safe:
 		return false
 	case err != nil:
-		why = "connection lost"
+		reason = failure.ConnectionLost
 	default:
-		if why = turnedAway(resp); why == "" {
+		if reason = turnedAway(resp); reason == "" {
 			return false
 		}
 		atLeast, _ = retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
-	pause, ok := s.tries.take(why, atLeast)
+	pause, ok := s.tries.take(reason, atLeast)
 	s.pause = pause
+	if ok && s.tries.over != nil {
+		s.tries.over(reason)
+	}
 	return ok
 }
 
-// turnedAway says in a word why an answer with an HTTP status is worth another try: servers and the
-// proxies before them send these for what passes. An answer that is a message counts as the answer,
-// whatever its status.
-func turnedAway(resp *http.Response) string {
+// turnedAway says why an answer with an HTTP status is worth another try, or "": servers and the proxies
+// before them send these for what passes. An answer that is a message counts as the answer, whatever its
+// status.
+func turnedAway(resp *http.Response) failure.Reason {
+	reason := failure.ConnectionLost
 	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests:
+		reason = failure.Overloaded
+	case http.StatusServiceUnavailable:
+		if resp.Header.Get("Retry-After") != "" {
+			reason = failure.Overloaded
+		}
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
 	default:
 		return ""
 	}
@@ -178,5 +199,5 @@ func turnedAway(resp *http.Response) string {
 			return ""
 		}
 	}
-	return "HTTP " + http.StatusText(resp.StatusCode)
+	return reason
 }

@@ -91,8 +91,8 @@ func TestWhatIsNotSentIsSent(t *testing.T) {
 	cfg.Retries = 5
 	r := up(t, cfg, Options{})
 	h.Stop()
-	k := &tries{left: 5, budget: &r.budget, tell: func(why string) {
-		if why != "not sent" {
+	k := &tries{left: 5, budget: &r.budget, tell: func(why failure.Reason) {
+		if why != failure.Unavailable {
 			t.Errorf("sent again because %s", why)
 		}
 		h.Start()
@@ -159,25 +159,25 @@ func TestTries(t *testing.T) {
 		defer clock.stop()
 		k := u.triesFor("tools/call", false, clock)
 		for i, most := range []time.Duration{150, 300, 600, 1200, 2400, 3000, 3000} {
-			pause, ok := k.take("x", 0)
+			pause, ok := k.take(failure.ConnectionLost, 0)
 			if most *= time.Millisecond; !ok || pause < most/3 || pause > most {
 				t.Errorf("pause %d is %v, want up to %v", i, pause, most)
 			}
 		}
-		if pause, ok := k.take("x", 9*time.Second); !ok || pause < 9*time.Second {
+		if pause, ok := k.take(failure.ConnectionLost, 9*time.Second); !ok || pause < 9*time.Second {
 			t.Errorf("Retry-After within the time of the call: %v %v", pause, ok)
 		}
-		if _, ok := k.take("x", 10*time.Second); ok {
+		if _, ok := k.take(failure.ConnectionLost, 10*time.Second); ok {
 			t.Error("a pause as long as the call has left is taken")
 		}
 		if !u.triesFor("resources/read", false, nil).safe || u.triesFor("tools/call", false, nil).safe || !u.triesFor("tools/call", true, nil).safe {
 			t.Error("what is safe to repeat")
 		}
-		if _, ok := u.triesFor("logging/setLevel", false, nil).take("x", 0); !ok {
+		if _, ok := u.triesFor("logging/setLevel", false, nil).take(failure.ConnectionLost, 0); !ok {
 			t.Error("no try is left for a request that has a budget")
 		}
 		var none *tries
-		if _, ok := none.take("x", 0); ok {
+		if _, ok := none.take(failure.ConnectionLost, 0); ok {
 			t.Error("a request without tries has one")
 		}
 	})
@@ -192,7 +192,7 @@ func TestRetryBudget(t *testing.T) {
 	for range 1000 {
 		k := u.triesFor("tools/call", true, nil)
 		for ok := true; ok; sent++ {
-			_, ok = k.take("x", 0)
+			_, ok = k.take(failure.ConnectionLost, 0)
 		}
 	}
 	if sent < 1200 || sent > 1000+1000*retryShare+retryStock {

@@ -30,28 +30,28 @@ func newSlots(concurrent int, patience time.Duration) *slots {
 	return &slots{places: semaphore.NewWeighted(int64(concurrent)), patience: patience, longest: int64(concurrent) * queueFactor}
 }
 
-// take waits for a place; the returned function gives it back. The error is a *failure.Failure, or
-// ctx's.
-func (s *slots) take(ctx context.Context, server string) (release func(), err error) {
+// take waits for a place; the returned function gives it back, and waited says that there was none at
+// once. The error is a *failure.Failure, or ctx's.
+func (s *slots) take(ctx context.Context, server string) (release func(), waited bool, err error) {
 	if s.places == nil {
-		return func() {}, nil
+		return func() {}, false, nil
 	}
 	release = func() { s.places.Release(1) }
 	if s.places.TryAcquire(1) {
-		return release, nil
+		return release, false, nil
 	}
 	defer s.waiting.Add(-1)
 	full := &failure.Failure{Server: server, Reason: failure.Overloaded, Outcome: failure.NotStarted, Cause: errQueue}
 	if s.waiting.Add(1) > s.longest {
-		return nil, full
+		return nil, false, full
 	}
 	queue, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	if s.places.Acquire(queue, 1) == nil {
-		return release, nil
+		return release, true, nil
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, true, ctx.Err()
 	}
-	return nil, full
+	return nil, true, full
 }

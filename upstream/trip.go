@@ -46,6 +46,11 @@ func (t trip) over(ctx context.Context, p *peer, r *request, tool string) func(w
 	}
 }
 
+// failed ends the trip of a try after which there is another.
+func (t trip) failed(p *peer, r *request, tool string, reason failure.Reason) {
+	t.over(context.Background(), p, r, tool)(wire.Message{}, &failure.Failure{Reason: reason})
+}
+
 // network is the network.transport of the connection.
 func (u *Upstream) network() string {
 	if u.opts.Embedded != nil || u.cfg.Type == "stdio" {

@@ -216,7 +216,7 @@ type Status struct {
 	Findings  int            `json:"findings"`
 	Reason    failure.Reason `json:"reason,omitempty"`  // why it is not up
 	Error     string         `json:"error,omitempty"`   // the same in words, without secrets
-	Breaker   string         `json:"breaker,omitempty"` // closed, open or half-open; "" where there is none
+	Breaker   string         `json:"breaker,omitempty"` // closed, open or half_open; "" where there is none
 	InFlight  int            `json:"inFlight"`          // calls
 	Waiting   int64          `json:"waiting"`           // calls that wait for their turn
 	Tries     int            `json:"tries"`             // attempts to connect that ended

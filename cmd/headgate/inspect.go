@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/gateway"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/upstream"
 )
 
@@ -33,7 +34,8 @@ func (e *env) withGateway(ctx context.Context, f func(ctx context.Context, cfg *
 		return err
 	}
 	// The answer is what is asked for here; of the log only what went wrong.
-	e.levels.Set(max(cfg.Log.Level, slog.LevelWarn), nil)
+	// What became of a call is what the command prints.
+	e.levels.Set(max(cfg.Log.Level, slog.LevelWarn), map[string]slog.Level{telemetry.LogAccess: slog.LevelError})
 	return running(ctx, g, func(ctx context.Context) error {
 		wait, cancel := context.WithTimeout(ctx, settleLimit)
 		defer cancel()
