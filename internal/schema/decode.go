@@ -12,9 +12,10 @@ import (
 
 // document is a decoded JSON value.
 type document struct {
-	root  any
-	nodes int // values in it
-	bytes int
+	root    any
+	nodes   int // values in it
+	schemas int // those of them that can be schemas: objects and booleans
+	bytes   int
 }
 
 // maxNumber bounds the text of a number and its exponent: the library computes with exact fractions, and 1e1000000
@@ -57,8 +58,10 @@ func (d *document) value(dec *jsontext.Decoder, depth int) (any, error) {
 	case '0':
 		return number(tok.String())
 	case 't':
+		d.schemas++
 		return true, nil
 	case 'f':
+		d.schemas++
 		return false, nil
 	}
 	return nil, nil
@@ -68,6 +71,7 @@ func (d *document) object(dec *jsontext.Decoder, depth int) (any, error) {
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, unreadable(err)
 	}
+	d.schemas++
 	out := make(map[string]any)
 	for dec.PeekKind() != '}' {
 		name, err := dec.ReadToken()

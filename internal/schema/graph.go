@@ -208,11 +208,28 @@ type pattern struct {
 }
 
 // maxProgram bounds the compiled form of one pattern, in instructions: time is that times the length of the text.
-const maxProgram = 2000
+// maxPrograms bounds that of all patterns of a schema, and maxPatternText the text of one, in bytes.
+const (
+	maxProgram     = 2000
+	maxPrograms    = 50_000
+	maxPatternText = 10_000
+)
 
 var errPattern = errors.New("a pattern is too large")
 
-func compilePattern(text string) (jsonschema.Regexp, error) {
+// patterns are those of one schema, by their text.
+type patterns struct {
+	made  map[string]*pattern
+	total int // instructions
+}
+
+func (ps *patterns) compile(text string) (jsonschema.Regexp, error) {
+	if p := ps.made[text]; p != nil {
+		return p, nil
+	}
+	if len(text) > maxPatternText || ps.total > maxPrograms {
+		return nil, errPattern
+	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -221,14 +238,16 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(prog.Inst) > maxProgram {
+	if ps.total += len(prog.Inst); len(prog.Inst) > maxProgram || ps.total > maxPrograms {
 		return nil, errPattern
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
 		return nil, err
 	}
-	return &pattern{Regexp: re, program: len(prog.Inst)}, nil
+	p := &pattern{Regexp: re, program: len(prog.Inst)}
+	ps.made[text] = p
+	return p, nil
 }
 
 // matchCost is the cost of matching in steps.

@@ -16,6 +16,8 @@ const (
 	MaxValue  = 1 << 20
 	// MaxDepth is how deep both may nest.
 	MaxDepth = 64
+	// maxSchemas bounds the objects and booleans in a schema: compiling takes time that grows with the square of them.
+	maxSchemas = 5000
 	// maxChain is how many schemas may apply to one value by way of one another. It bounds the stack.
 	maxChain = 100
 	// maxSteps bounds the work for one value; a step is a schema that is applied to a value.
@@ -72,6 +74,9 @@ func Compile(text jsontext.Value) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema %w", err)
 	}
+	if doc.schemas > maxSchemas {
+		return nil, fmt.Errorf("the schema has more than %d objects and booleans", maxSchemas)
+	}
 	if obj, ok := doc.root.(map[string]any); ok {
 		if dialect, ok := obj["$schema"]; ok {
 			name, _ := dialect.(string)
@@ -117,7 +122,7 @@ func compile(doc any) (s *jsonschema.Schema, err error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(refuser{})
-	c.UseRegexpEngine(compilePattern)
+	c.UseRegexpEngine((&patterns{made: make(map[string]*pattern)}).compile)
 	if err := c.AddResource(location, doc); err != nil {
 		return nil, fmt.Errorf("the schema cannot be compiled: %s", clip(err.Error(), 200))
 	}

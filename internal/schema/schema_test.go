@@ -109,6 +109,10 @@ func TestShape(t *testing.T) {
 
 func TestSchemasThatAreNotChecked(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, schema.MaxDepth+1) + `{}` + strings.Repeat(`}`, schema.MaxDepth+1)
+	var manyPatterns strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&manyPatterns, `{"pattern":"%d(a{0,999})"},`, i)
+	}
 	chain := `{"$defs":{`
 	for i := range 200 {
 		chain += fmt.Sprintf(`"d%d":{"$ref":"#/$defs/d%d"},`, i, i+1)
@@ -135,6 +139,10 @@ func TestSchemasThatAreNotChecked(t *testing.T) {
 		"digits":            {`{"minimum":1e1000000}`, "digits"},
 		"deep":              {deep, "deeper"},
 		"large":             {`{"description":"` + strings.Repeat("x", schema.MaxSchema) + `"}`, "larger"},
+		"objects":           {`{"allOf":[` + strings.TrimSuffix(strings.Repeat(`{},`, 5001), ",") + `]}`, "more than 5000 objects"},
+		"booleans":          {`{"allOf":[` + strings.TrimSuffix(strings.Repeat(`true,`, 5001), ",") + `]}`, "more than 5000 objects"},
+		"many patterns":     {`{"allOf":[` + strings.TrimSuffix(manyPatterns.String(), ",") + `]}`, "cannot be compiled"},
+		"long pattern":      {`{"pattern":"` + strings.Repeat("a", 20_000) + `"}`, "cannot be compiled"},
 		"circle":            {`{"$ref":"#"}`, "without end"},
 		"wide circle":       {`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b"}]},"b":{"anyOf":[{"$ref":"#/$defs/a"}]}},"$ref":"#/$defs/a"}`, "without end"},
 		"chain":             {chain, "more than 100"},
