@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -212,9 +213,14 @@ func (g *Gateway) findings(s *snapshot) []upstream.Finding {
 	return slices.Compact(all)
 }
 
+// compileTime is how long somebody who asks for findings waits for schemas that nothing has been held against yet. What
+// is compiled stays so, and the next who asks is shown more.
+const compileTime = 2 * time.Second
+
 // checkFindings are the findings of checks for tools that a snapshot has: schemas that nothing can be held against,
 // and results that did not fit.
 func (g *Gateway) checkFindings(s *snapshot) []upstream.Finding {
+	began := time.Now()
 	there := make(map[[2]string]bool)
 	var out []upstream.Finding
 	for i := range s.parts {
@@ -222,13 +228,17 @@ func (g *Gateway) checkFindings(s *snapshot) []upstream.Finding {
 		for n := range p.catalogue.Tools {
 			def := &p.catalogue.Tools[n]
 			t := tool{definition: def, rules: p.rules}
+			late := time.Since(began) > compileTime
 			if t.checksResults() {
 				there[[2]string{p.entry.ID, def.Name}] = true
+				if late {
+					continue
+				}
 				if _, err := def.OutputSchema(); err != nil {
 					out = append(out, unchecked(p.entry.ID, def.Name, "outputSchema", err))
 				}
 			}
-			if p.rules != nil && p.entry.CheckArguments {
+			if p.rules != nil && p.entry.CheckArguments && !late {
 				if _, err := def.InputSchema(); err != nil {
 					out = append(out, unchecked(p.entry.ID, def.Name, "inputSchema", err))
 				}
