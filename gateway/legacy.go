@@ -62,7 +62,7 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 // openSession answers initialize. A session id that comes with it is of an earlier session and means
 // nothing here.
 func (g *Gateway) openSession(p *post, out *responder) {
-	x := &exchange{guest: p.guest, era: upstream.Legacy}
+	x := &exchange{guest: p.guest, era: upstream.Legacy, header: p.r.Header}
 	opened := false
 	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := x.read(p.m)

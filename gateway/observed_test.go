@@ -54,7 +54,7 @@ func launchTold(t testing.TB, cfg *configs.Config, o Options) *gate {
 	levels := new(telemetry.Levels)
 	levels.Set(cfg.Log.Level, cfg.Log.PartLevels())
 	o.Logger = telemetry.NewLogger(logs, telemetry.JSON, levels)
-	o.Telemetry = openTelemetry(t, telemetry.Options{Version: "1.2.3", Logger: o.Logger})
+	o.Telemetry = openTelemetry(t, telemetry.Options{Version: "1.2.3", Errors: telemetry.NewErrors(o.Logger)})
 	g := launch(t, cfg, o)
 	g.log = logs
 	return g

@@ -294,7 +294,7 @@ func TestOtherRequestsShow(t *testing.T) {
 			t.Errorf("%s: the span is %q", id, span.Name)
 		}
 		hasAttributes(t, span, map[string]string{"mcp.method.name": want["name"], "mcp.protocol.version": want["version"], "error.type": want["error"],
-			"mcp.session.id": want["session"], "gen_ai.tool.name": "", "gen_ai.operation.name": ""})
+			"mcp.session.id": want["session"], "network.transport": "tcp", "gen_ai.tool.name": "", "gen_ai.operation.name": ""})
 		if got := g.metric("mcp_server_operation_duration_seconds", "mcp_method_name", want["name"], "mcp_protocol_version", want["version"]); got != 1 {
 			t.Errorf("%s is counted %g times", id, got)
 		}

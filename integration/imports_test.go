@@ -50,7 +50,7 @@ func rules() []rule {
 	forbid(true, []string{"gateway"}, "cmd")
 	forbid(true, []string{"configs", "internal"}, slices.Concat(layers, []string{"gateway", "cmd"})...)
 	forbid(true, []string{"cmd", "gateway", "upstream", "naming", "authz", "configs", "internal"}, "integration")
-	forbid(false, []string{"cmd", "gateway", "upstream", "naming", "authz", "configs", "internal"}, "internal/mcptest")
+	forbid(false, []string{"cmd", "gateway", "upstream", "naming", "authz", "configs", "internal"}, "internal/mcptest", "internal/otlptest")
 	// The message path is raw: the SDK's typed client and server have no place on it.
 	forbid(false, []string{"gateway", "upstream", "internal/wire"}, sdk)
 	return all

@@ -27,12 +27,13 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	config   string          // --config
-	serves   bool            // the command answers requests, and tells of them by traces and metrics
-	previous *configs.Config // in force, at a reload
-	override map[string]any  // flags that stand for configuration keys
-	levels   telemetry.Levels
-	tel      *telemetry.Telemetry // of a command that does; nil for others
+	config    string          // --config
+	serves    bool            // the command answers requests, and tells of them by traces and metrics
+	previous  *configs.Config // in force, at a reload
+	override  map[string]any  // flags that stand for configuration keys
+	levels    telemetry.Levels
+	telErrors *telemetry.Errors
+	tel       *telemetry.Telemetry // of a command that does; nil for others
 }
 
 func newCommand(e *env) *cobra.Command {

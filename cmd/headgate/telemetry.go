@@ -16,12 +16,13 @@ const flushLimit = 5 * time.Second
 // openTelemetry sets up traces and metrics as the standard variables ask for them.
 func (e *env) openTelemetry(log *slog.Logger) error {
 	began := time.Now()
-	t, err := telemetry.Open(context.Background(), telemetry.Options{Version: version(), Logger: log, Console: e.stderr})
+	e.telErrors = telemetry.NewErrors(log)
+	// The libraries know one handler of errors for the process, and write to stderr in a form of their own without.
+	otel.SetErrorHandler(e.telErrors)
+	t, err := telemetry.Open(context.Background(), telemetry.Options{Version: version(), Errors: e.telErrors, Console: e.stderr})
 	if err != nil {
 		return err
 	}
-	// The libraries know one handler of errors for the process, and write to stderr in a form of their own without.
-	otel.SetErrorHandler(t)
 	t.Reloaded(true, time.Since(began))
 	e.tel = t
 	return nil
@@ -32,6 +33,6 @@ func (e *env) closeTelemetry() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
 	defer cancel()
 	if err := e.tel.Shutdown(ctx); err != nil {
-		e.tel.Handle(err)
+		e.telErrors.Handle(err)
 	}
 }

@@ -26,7 +26,7 @@ type processor struct {
 	full    func()
 }
 
-func newProcessor(e sdktrace.SpanExporter, r *reporter, dropped metric.Int64Counter) *processor {
+func newProcessor(e sdktrace.SpanExporter, r *Errors, dropped metric.Int64Counter) *processor {
 	limit := queueSize()
 	p := &processor{max: int64(limit), waiting: new(atomic.Int64)}
 	count := func(why string) func(n int) {
@@ -63,7 +63,7 @@ func (p *processor) OnEnd(s sdktrace.ReadOnlySpan) {
 // exporter reports what an exporter cannot export, and counts it.
 type exporter struct {
 	sdktrace.SpanExporter
-	reporter *reporter
+	reporter *Errors
 	waiting  *atomic.Int64
 	lost     func(n int)
 }
@@ -80,8 +80,9 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// reporter logs that an exporter fails: once, and again only when it has worked in between and some time has gone.
-type reporter struct {
+// Errors takes what goes wrong with exporters and logs it: once for each signal, and again only when it has worked in
+// between and some time has gone. It is an otel.ErrorHandler.
+type Errors struct {
 	log    *slog.Logger
 	masked *strings.Replacer // credentials of exporters
 
@@ -97,7 +98,8 @@ type trouble struct {
 // tellAgain is how long a kind of trouble that comes and goes is not told of again.
 const tellAgain = 10 * time.Minute
 
-func newReporter(log *slog.Logger) *reporter {
+// NewErrors makes an Errors that masks the credentials which the standard variables hold.
+func NewErrors(log *slog.Logger) *Errors {
 	var pairs []string
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"} {
 		for header := range strings.SplitSeq(os.Getenv(name), ",") {
@@ -113,10 +115,10 @@ func newReporter(log *slog.Logger) *reporter {
 			}
 		}
 	}
-	return &reporter{log: log, masked: strings.NewReplacer(pairs...), seen: make(map[string]*trouble)}
+	return &Errors{log: log, masked: strings.NewReplacer(pairs...), seen: make(map[string]*trouble)}
 }
 
-func (r *reporter) failed(kind string, err error) {
+func (r *Errors) failed(kind string, err error) {
 	r.mu.Lock()
 	t := r.seen[kind]
 	if t == nil {
@@ -136,7 +138,7 @@ func (r *reporter) failed(kind string, err error) {
 	r.log.Log(context.Background(), level, "telemetry is not exported; this is told once", "signal", kind, "error", r.describe(err))
 }
 
-func (r *reporter) worked(kind string) {
+func (r *Errors) worked(kind string) {
 	r.mu.Lock()
 	t := r.seen[kind]
 	again := t != nil && t.failing
@@ -153,7 +155,7 @@ var anyURL = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"']*`)
 
 // describe words an error of an exporter without what may be secret in it: user, path and query of its URL, its
 // headers, and the body of an answer.
-func (r *reporter) describe(err error) string {
+func (r *Errors) describe(err error) string {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
@@ -173,10 +175,11 @@ func (r *reporter) describe(err error) string {
 	return clip(s, 300)
 }
 
-// Handle takes the errors of the OpenTelemetry libraries that belong to no exporter; it is an
-// otel.ErrorHandler.
-func (t *Telemetry) Handle(err error) {
-	if t != nil && err != nil {
-		t.reporter.failed("sdk", err)
+// Handle takes an error of the OpenTelemetry libraries.
+func (r *Errors) Handle(err error) {
+	kind := "sdk"
+	if strings.Contains(err.Error(), "metrics") {
+		kind = "metrics"
 	}
+	r.failed(kind, err)
 }

@@ -58,7 +58,7 @@ func TestNobodyAsks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			tel := open(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, variables)
+			tel := open(t, Options{Errors: NewErrors(slog.New(slog.NewTextHandler(&log, nil)))}, variables)
 			if tel.tracer != nil {
 				t.Error("spans are made")
 			}
@@ -104,7 +104,7 @@ func TestShutdownIsBounded(t *testing.T) {
 func TestTroubleIsToldOnce(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abcdefgh,x=y")
 	var log bytes.Buffer
-	r := newReporter(slog.New(slog.NewTextHandler(&log, nil)))
+	r := NewErrors(slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
 		r.failed("traces", errors.New("first"))
 	}

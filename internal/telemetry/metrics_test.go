@@ -198,7 +198,6 @@ func TestNothingIsTold(t *testing.T) {
 	tel.ServerSession("", "", 0)
 	tel.ClientSession("", "", "", 0)
 	tel.Watch(func() State { return State{} })()
-	tel.Handle(nil)
 	if err := tel.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}

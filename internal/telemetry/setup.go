@@ -32,8 +32,8 @@ const scopeName = "github.com/headgate/headgate"
 type Options struct {
 	// Version is Headgate's own.
 	Version string
-	// Logger hears of exporters that fail; nil discards it.
-	Logger *slog.Logger
+	// Errors takes what goes wrong with exporters; nil discards it.
+	Errors *Errors
 	// Console is what the console exporters write to; nil means the standard error output. It is never the standard
 	// output, which may be a client's.
 	Console io.Writer
@@ -44,7 +44,7 @@ type Telemetry struct {
 	instruments
 	tracer   trace.Tracer // nil when no exporter of spans is asked for
 	registry *prometheus.Registry
-	reporter *reporter
+	reporter *Errors
 	stop     []func(context.Context) error
 }
 
@@ -53,13 +53,13 @@ type Telemetry struct {
 // none is connected to before there is something to export. The error is of variables that nothing can be made of.
 // Shutdown has to be called.
 func Open(ctx context.Context, o Options) (*Telemetry, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+	if o.Errors == nil {
+		o.Errors = NewErrors(slog.New(slog.DiscardHandler))
 	}
 	if o.Console == nil {
 		o.Console = os.Stderr
 	}
-	t := &Telemetry{registry: prometheus.NewRegistry(), reporter: newReporter(o.Logger)}
+	t := &Telemetry{registry: prometheus.NewRegistry(), reporter: o.Errors}
 	res, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", "headgate"), attribute.String("service.version", o.Version)),
 		resource.WithTelemetrySDK(),
@@ -136,7 +136,7 @@ func spanExporter(ctx context.Context, name string, o Options) (sdktrace.SpanExp
 
 // asked is the exporter that the variables ask for, or "". autoexport by itself exports to an address of this
 // machine when nobody asks, which Headgate does not.
-func asked(signal string, r *reporter) string {
+func asked(signal string, r *Errors) string {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return ""
 	}
