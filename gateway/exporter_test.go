@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,33 +13,34 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/mcptest"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/upstream"
 )
 
 // badExporters are collectors that are no use, by what they do to whoever exports to them.
 var badExporters = map[string]struct {
 	protocol string
-	start    func(t *testing.T) (endpoint string)
+	start    func(t testing.TB) (endpoint string)
 }{
 	"down, http":  {"http/protobuf", closedPort},
 	"down, grpc":  {"grpc", closedPort},
 	"hangs, http": {"http/protobuf", silentPort},
 	"hangs, grpc": {"grpc", silentPort},
-	"refuses": {"http/protobuf", func(t *testing.T) string {
+	"refuses": {"http/protobuf", func(t testing.TB) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "go away "+plantedResult, http.StatusForbidden)
 		}))
 		t.Cleanup(s.Close)
 		return s.URL
 	}},
-	"resets": {"http/protobuf", func(t *testing.T) string {
+	"resets": {"http/protobuf", func(t testing.TB) string {
 		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 		t.Cleanup(s.Close)
 		return s.URL
 	}},
 }
 
-func closedPort(t *testing.T) string {
+func closedPort(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +50,7 @@ func closedPort(t *testing.T) string {
 }
 
 // silentPort accepts connections and never says a word.
-func silentPort(t *testing.T) string {
+func silentPort(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -124,10 +126,12 @@ func BenchmarkCall(b *testing.B) {
 		variables map[string]string
 	}{
 		{"none", false, nil},
+		{"log", false, map[string]string{}},
 		{"metrics", true, map[string]string{"OTEL_TRACES_EXPORTER": "none"}},
 		{"1%", true, map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}},
 		{"100%", true, map[string]string{"OTEL_TRACES_SAMPLER": "always_on"}},
-		{"down", true, map[string]string{"OTEL_TRACES_SAMPLER": "always_on", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
+		{"down", true, map[string]string{"OTEL_TRACES_SAMPLER": "always_on", "OTEL_EXPORTER_OTLP_ENDPOINT": closedPort(b)}},
+		{"hangs", true, map[string]string{"OTEL_TRACES_SAMPLER": "always_on", "OTEL_EXPORTER_OTLP_ENDPOINT": silentPort(b), "OTEL_BSP_EXPORT_TIMEOUT": "1000"}},
 	} {
 		b.Run(how.name, func(b *testing.B) {
 			g, call := benchmarkCall(b, how.telemetry, how.variables)
@@ -158,6 +162,9 @@ func benchmarkCall(b testing.TB, withTelemetry bool, variables map[string]string
 		g = launchTold(b, cfg, o)
 	} else {
 		o.Logger = slog.New(slog.DiscardHandler)
+		if variables != nil {
+			o.Logger = telemetry.NewLogger(io.Discard, telemetry.JSON, new(telemetry.Levels))
+		}
 		g = launch(b, cfg, o)
 	}
 	handler := g.Handler()
