@@ -114,7 +114,7 @@ func (d *duplex) fail(err error) {
 	d.mu.Unlock()
 	close(d.gone)
 	for _, p := range pending {
-		p.failed <- err
+		p.failed <- &linkLost{err.Error()}
 	}
 	d.stop()
 }
@@ -162,7 +162,7 @@ func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error
 	if d.err != nil {
 		err := d.err
 		d.mu.Unlock()
-		return wire.Message{}, d.failure(failure.Unavailable, failure.NotStarted, err)
+		return wire.Message{}, d.failure(failure.Unavailable, failure.NotStarted, &linkLost{err.Error()})
 	}
 	d.pending[r.id] = p
 	d.mu.Unlock()
@@ -185,8 +185,8 @@ func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error
 		if o.state.CompareAndSwap(queued, withdrawn) {
 			return wire.Message{}, d.failure(failure.Unavailable, failure.NotStarted, err)
 		}
-		var hop *hopError
-		if failure.As(err) != nil || errors.As(err, &hop) {
+		var lost *linkLost
+		if !errors.As(err, &lost) {
 			return wire.Message{}, err
 		}
 		<-o.done // which the end of the connection brings about

@@ -6,6 +6,12 @@ import (
 	"github.com/headgate/headgate/internal/wire"
 )
 
+// linkLost is why a connection was lost, as the requests on it see it: in words alone. What one of them came to, and
+// lost the connection by, says nothing of the others.
+type linkLost struct{ why string }
+
+func (e *linkLost) Error() string { return e.why }
+
 // writeLine writes a message as one line. What took not a byte of it has surely not got the message.
 func (o *outgoing) writeLine(w io.Writer) error {
 	if o.req == nil {
