@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -71,6 +72,8 @@ type ChildSpec struct {
 	// Chaos makes it the child of a Chaos server instead, whose executions are written to this file, each as a
 	// line with the nonce.
 	Chaos string `json:"chaos,omitempty"`
+	// HTTPFile makes it serve Streamable HTTP instead of its pipes, until it is killed; the file gets the URL.
+	HTTPFile string `json:"httpFile,omitempty"`
 	// PIDFile gets the process id.
 	PIDFile string `json:"pidFile,omitempty"`
 	// StartsFile gets one line more each time a child starts.
@@ -146,6 +149,13 @@ func (spec ChildSpec) run() error {
 		}
 		return false
 	}
+	if spec.HTTPFile != "" {
+		if err := writeWhole(spec.HTTPFile, srv.StartHTTP(processTB{}).URL); err != nil {
+			return err
+		}
+		<-time.After(childLife)
+		return nil
+	}
 	err := srv.ServeLines(context.Background(), os.Stdin, spec.output(os.Stdout))
 	if spec.IgnoreEOF {
 		<-time.After(childLife)
@@ -187,6 +197,18 @@ func (spec ChildSpec) start() error {
 		<-time.After(time.Duration(spec.StartDelayMs) * time.Millisecond)
 	}
 	return nil
+}
+
+// processTB stands for a test in a process that is none: what fails ends it, and nothing is cleaned up.
+type processTB struct{ testing.TB }
+
+func (processTB) Helper() {}
+
+func (processTB) Cleanup(func()) {}
+
+func (processTB) Fatalf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	os.Exit(1)
 }
 
 func (spec ChildSpec) tools() []Tool {

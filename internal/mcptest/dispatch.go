@@ -25,7 +25,9 @@ func (s *Server) notified(p *peer, m message) {
 	case "notifications/cancelled":
 		id := string(object(m.params)["requestId"])
 		s.mu.Lock()
-		s.cancelled = append(s.cancelled, id)
+		if !s.Forgetful {
+			s.cancelled = append(s.cancelled, id)
+		}
 		s.touch()
 		s.mu.Unlock()
 		if p != nil {

@@ -107,6 +107,8 @@ type Server struct {
 	// KeepAlive is the pause between comments on idle HTTP streams, by
 	// default 15 seconds.
 	KeepAlive time.Duration
+	// Forgetful keeps nothing of what is received, for runs so long that memory would not hold it.
+	Forgetful bool
 
 	mu         sync.Mutex // guards all fields below
 	started    bool       // Tools was copied to tools
@@ -335,7 +337,9 @@ func (s *Server) touch() {
 func (s *Server) record(r Recorded) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recorded = append(s.recorded, r)
+	if !s.Forgetful {
+		s.recorded = append(s.recorded, r)
+	}
 	s.touch()
 }
 
