@@ -4,10 +4,12 @@
 GO ?= go
 # How long each fuzz target runs.
 FUZZTIME ?= 5s
+# How long the soak goes on.
+SOAK ?= 10m
 # Arguments of the benchmark, for example BENCH="-rounds 5".
 BENCH ?=
 
-.PHONY: all build test race lint fuzz-short bench integration
+.PHONY: all build test race lint fuzz-short bench integration soak
 
 all: build lint test
 
@@ -46,3 +48,6 @@ bench: build
 integration:
 	cd integration/npm && npm ci --no-audit --no-fund
 	$(GO) test -tags integration -count=1 -timeout 8m ./integration/
+
+soak:
+	$(GO) test ./integration/soak -run 'TestSoak$$' -count 1 -timeout 0 -v -soak $(SOAK)
