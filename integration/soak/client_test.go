@@ -266,7 +266,7 @@ func (h *httpConn) begin(ctx context.Context) {
 	if resp, err := h.send(ctx, http.MethodPost, "", `{"jsonrpc":"2.0","method":"notifications/initialized"}`); err == nil {
 		resp.Body.Close()
 	}
-	if pick(true, false) {
+	if h.c.w.tidy || pick(true, false) {
 		return
 	}
 	h.reading.Go(func() {
