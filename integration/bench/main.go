@@ -5,6 +5,9 @@
 // round in one run, so that what else the machine does falls on all of them, and the medians over the
 // rounds are compared. The load comes from raw keep-alive connections.
 //
+// With -resilience it measures what clients cost that hold connections, sessions and streams and do nothing
+// with them.
+//
 // Allocations are counted in a pass of its own, in which the same handlers run inside this command and
 // can be asked for their runtime.MemStats; with -profile that pass also writes CPU and heap profiles
 // of the gateway.
@@ -29,6 +32,7 @@ type options struct {
 	json     string
 	profile  string
 	smoke    bool
+	burdens  bool
 
 	role, target string // of a process that this command starts of itself
 }
@@ -41,6 +45,7 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "also write the results as JSON to `FILE`; - is stdout, in place of the table")
 	flag.StringVar(&o.profile, "profile", "", "write profiles of the gateway to `DIR`")
 	flag.BoolVar(&o.smoke, "smoke", os.Getenv("BENCH_SMOKE") != "", "a few requests of each kind, to see that everything works (also BENCH_SMOKE=1)")
+	flag.BoolVar(&o.burdens, "resilience", false, "measure instead what idle and slow clients cost, and what others notice of them")
 	flag.StringVar(&o.role, "role", "", "internal: what a process of the benchmark does")
 	flag.StringVar(&o.target, "target", "", "internal: the address behind it")
 	flag.Parse()
@@ -61,6 +66,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if _, err := os.Stat(o.headgate); err != nil {
 		return fmt.Errorf("the program to measure is missing, make build makes it: %w", err)
+	}
+	if o.burdens {
+		return resilience(ctx, o)
 	}
 	loads := workloads(o.smoke)
 	if o.smoke {

@@ -21,6 +21,7 @@ const (
 // upstream, whether its tool is safe to repeat, and a number.
 type ledger struct {
 	rest figures // at the first moment of rest
+	deaf bool    // nothing is counted
 
 	next     []atomic.Int64 // by upstream
 	calls    atomic.Int64
@@ -87,6 +88,9 @@ func (l *ledger) parse(nonce string) (upstream, number int, safe bool) {
 }
 
 func (l *ledger) ran(nonce string) {
+	if l.deaf {
+		return
+	}
 	u, n, safe := l.parse(nonce)
 	l.mu.Lock()
 	defer l.mu.Unlock()

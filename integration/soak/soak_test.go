@@ -95,7 +95,12 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{ledger: newLedger(len(kinds))}
+	return startWorld(t, newLedger(len(kinds)), kinds, `"breaker":{"failures":5,"open_for":"1s"}`)
+}
+
+// startWorld puts a gateway in front of upstreams, of which the first misbehave; breaker is a member of their entries.
+func startWorld(t testing.TB, ledger *ledger, kinds []kind, breaker string) *world {
+	w := &world{ledger: ledger}
 	var entries []string
 	for i, k := range kinds {
 		s := &side{kind: k, id: fmt.Sprintf("u%d", i), bad: i < misbehaving}
@@ -121,7 +126,7 @@ func newWorld(t *testing.T) *world {
 		}
 		if s.bad {
 			s.faults = mcptest.Faults(k.transport)
-			where += `,"retries":2,"call_timeout":"500ms","max_answer":"64KiB","breaker":{"failures":5,"open_for":"1s"}`
+			where += `,"retries":2,"call_timeout":"500ms","max_answer":"64KiB",` + breaker
 		}
 		entries = append(entries, fmt.Sprintf(`%q:{%s}`, s.id, where))
 		w.sides = append(w.sides, s)
@@ -151,11 +156,11 @@ func newWorld(t *testing.T) *world {
 }
 
 // awaitUp waits until every upstream is connected and takes calls.
-func (w *world) awaitUp(t *testing.T) {
+func (w *world) awaitUp(t testing.TB) {
 	t.Helper()
 	eventually(t, func() string {
 		for _, u := range w.g.Status().Upstreams {
-			if u.State != upstream.Up || u.Breaker != "closed" || u.InFlight > 0 {
+			if u.State != upstream.Up || u.Breaker != "closed" && u.Breaker != "" || u.InFlight > 0 {
 				return fmt.Sprintf("upstream %s: %+v", u.ID, u)
 			}
 		}
@@ -164,7 +169,7 @@ func (w *world) awaitUp(t *testing.T) {
 }
 
 // eventually waits until missing returns "".
-func eventually(t *testing.T, missing func() string) {
+func eventually(t testing.TB, missing func() string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
