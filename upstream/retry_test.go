@@ -3,6 +3,8 @@ package upstream
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,20 +135,29 @@ func TestUnknownStaysUnknown(t *testing.T) {
 // TestChildIsAskedAgain: what holds for HTTP holds for a child that dies during a call.
 func TestChildIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	cfg := childOf(mcptest.ChildSpec{Tools: []string{"pid", "die"}})
+	file := filepath.Join(t.TempDir(), "runs")
+	cfg := childOf(mcptest.ChildSpec{Chaos: file})
 	cfg.Retries = 1
-	r := up(t, cfg, Options{})
-	before := r.pid()
-	c := r.toolCall("die", `{}`)
-	_, err := r.Call(t.Context(), c)
+	r := up(t, cfg, Options{MaxBackoff: 100 * time.Millisecond})
+	runs := func(nonce string) int {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.Count(string(text), nonce+"\n")
+	}
+	_, err := r.call("plain", `{"fault":"exit_run","nonce":"once"}`)
 	wantFailure(t, err, failure.ConnectionLost, failure.Unknown)
-	r.await("another child", func() bool { return r.Status().State == Up && r.Status().Restarts == 1 })
+	if n := runs("once"); n != 1 {
+		t.Errorf("a call that may not be repeated was run %d times", n)
+	}
+	r.await("another child", func() bool { return r.Status().State == Up && r.Status().Tries > 1 })
+	c := r.toolCall("readonly", `{"fault":"exit_run","nonce":"twice"}`)
 	c.Repeatable = true
 	_, err = r.Call(t.Context(), c)
 	wantFailure(t, err, failure.ConnectionLost, failure.Unknown)
-	r.await("two more children", func() bool { return r.Status().State == Up && r.Status().Restarts == 3 })
-	if after := r.pid(); after == before {
-		t.Error("the child is the same")
+	if n := runs("twice"); n != 2 {
+		t.Errorf("a call that may be repeated was run %d times", n)
 	}
 }
 
