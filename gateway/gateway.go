@@ -49,6 +49,7 @@ type Gateway struct {
 	issuers  *http.Client // fetches the keys of issuers
 	streams  tally        // GET streams and subscriptions over HTTP
 	bodies   *bodies
+	links    *links
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	mu          sync.Mutex // guards the fields below
@@ -116,6 +117,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
 		bodies:   newBodies(cfg.Overload.Bodies),
+		links:    newLinks(),
 	}
 	g.drain = sync.OnceFunc(func() { close(g.drained) })
 	var err error

@@ -74,7 +74,7 @@ func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 			return answer{result: jsontext.Value("{}")}
 		}
 	}
-	return methodNotFound(x.method)
+	return g.handleCatalogue(ctx, x)
 }
 
 // startGrace is how long after the start a list or a call waits for upstreams that are being connected
@@ -181,6 +181,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if reply.Error != nil {
 		return answer{err: reply.Error}
 	}
+	g.links.note(x, t.owner, reply.Result)
 	return answer{result: completed(reply.Result, reply.Era, x.era)}
 }
 

@@ -145,10 +145,11 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 		case <-g.drained:
 			return
 		case <-list.signal:
-			if !list.changed(g) {
-				continue
+			for _, method := range list.changed(g).notifications() {
+				if err == nil {
+					err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, nil)))
+				}
 			}
-			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, "notifications/tools/list_changed", nil)))
 		case <-tick.C:
 			s.touch()
 			err = write(w, rc, wire.AppendComment(nil, ""))

@@ -24,6 +24,7 @@ type snapshot struct {
 	parts  []part // those that have a catalogue, by id and team
 	absent []part // the others
 	tools  tools
+	offers offers
 	views  views
 	// everything is the one view there is without a policy; nil with one.
 	everything *view
@@ -52,6 +53,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 		policy: access.policy,
 		naming: naming.Rules{Separator: cfg.Naming.Separator, MaxLength: cfg.Naming.MaxNameLength},
 		tools:  tools{all: make(map[toolKey]*tool)},
+		offers: offers{all: make(map[offerKey]*offer)},
 		views:  newViews(),
 	}
 	slices.SortFunc(all, func(a, b part) int {
@@ -82,6 +84,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 	s.findings = slices.Compact(s.findings)
 	if s.policy == nil {
 		s.everything = &view{scope: shared}
+		s.everything.place(nil)
 		s.finish(s.everything)
 	}
 	return s

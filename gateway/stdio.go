@@ -355,8 +355,10 @@ func (c *stdioClient) announce(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-list.signal:
-			if list.changed(c.g) && c.shookHands() {
-				c.send(ctx, wire.AppendNotification(nil, "notifications/tools/list_changed", nil))
+			for _, method := range list.changed(c.g).notifications() {
+				if c.shookHands() {
+					c.send(ctx, wire.AppendNotification(nil, method, nil))
+				}
 			}
 		}
 	}

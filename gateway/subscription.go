@@ -14,7 +14,7 @@ import (
 type subscription struct {
 	guest
 	id    wire.ID
-	tools bool // notifications/tools/list_changed
+	lists changes // whose changes it asked for
 }
 
 // newSubscription reads the filter. Kinds of notification that Headgate has nothing to tell of are
@@ -26,8 +26,12 @@ func newSubscription(id wire.ID, x *exchange) (*subscription, answer) {
 		return nil, invalidParams("subscriptions/listen needs params.notifications, an object")
 	}
 	s := &subscription{guest: x.guest, id: id}
-	tools, _ := filter.Get("toolsListChanged")
-	s.tools = string(tools) == "true"
+	for _, f := range s.filter() {
+		flag, _ := filter.Get(f.name)
+		*f.on = string(flag) == "true"
+	}
+	s.lists.prompts = s.lists.prompts && x.serves(prompts)
+	s.lists.resources = s.lists.resources && x.serves(resources)
 	return s, answer{}
 }
 
@@ -36,16 +40,43 @@ func (s *subscription) meta() string {
 }
 
 func (s *subscription) acknowledgement() []byte {
-	filter := "{}"
-	if s.tools {
-		filter = `{"toolsListChanged":true}`
+	filter := []byte{'{'}
+	for _, f := range s.filter() {
+		if *f.on {
+			filter = append(appendName(filter, f.name), "true"...)
+		}
 	}
-	params := jsontext.Value(`{` + s.meta() + `,"notifications":` + filter + `}`)
+	params := jsontext.Value(`{` + s.meta() + `,"notifications":` + string(append(filter, '}')) + `}`)
 	return wire.AppendNotification(nil, "notifications/subscriptions/acknowledged", params)
 }
 
-func (s *subscription) changed() []byte {
-	return wire.AppendNotification(nil, "notifications/tools/list_changed", jsontext.Value(`{`+s.meta()+`}`))
+// filter are the members of the filter that ask for changed lists.
+func (s *subscription) filter() []listFilter {
+	return []listFilter{{"toolsListChanged", &s.lists.tools}, {"promptsListChanged", &s.lists.prompts}, {"resourcesListChanged", &s.lists.resources}}
+}
+
+type listFilter struct {
+	name string
+	on   *bool
+}
+
+// appendName begins a member of a JSON object that is being written.
+func appendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return append(b, `"`+name+`":`...)
+}
+
+// changed sends what the subscription asked for of the lists that have changed.
+func (s *subscription) changed(c changes, send func([]byte) error) error {
+	c = changes{c.tools && s.lists.tools, c.prompts && s.lists.prompts, c.resources && s.lists.resources}
+	for _, method := range c.notifications() {
+		if err := send(wire.AppendNotification(nil, method, jsontext.Value(`{`+s.meta()+`}`))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *subscription) end() []byte {
@@ -87,9 +118,7 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 			s.finish(ctx, send)
 			return
 		case <-list.signal:
-			if list.changed(g) && s.tools {
-				err = send(s.changed())
-			}
+			err = s.changed(list.changed(g), send)
 		case <-tick.C:
 			if alive != nil {
 				err = alive()

@@ -149,11 +149,6 @@ func (d *duplex) follow(ctx context.Context, opened func()) error {
 // positive ids.
 const listenID = -1
 
-func (p *peer) listenParams() jsontext.Value {
-	in := wire.Object{{Name: "notifications", Raw: jsontext.Value(`"notifications"`), Value: jsontext.Value(`{"toolsListChanged":true}`)}}
-	return p.params(in, nil, nil)
-}
-
 func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
 	p := &pendingCall{req: r, answer: make(chan wire.Message, 1), failed: make(chan error, 1)}
 	d.mu.Lock()

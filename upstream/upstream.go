@@ -209,6 +209,9 @@ type Status struct {
 	Era       string         `json:"era,omitempty"`
 	Version   string         `json:"version,omitempty"`
 	Tools     int            `json:"tools"`
+	Prompts   int            `json:"prompts"`
+	Resources int            `json:"resources"`
+	Templates int            `json:"templates"` // of resources
 	Findings  int            `json:"findings"`
 	Reason    failure.Reason `json:"reason,omitempty"`  // why it is not up
 	Error     string         `json:"error,omitempty"`   // the same in words, without secrets
@@ -240,6 +243,7 @@ func (u *Upstream) Status() Status {
 	u.mu.Unlock()
 	if c := u.Catalogue(); c != nil {
 		s.Tools, s.Findings = len(c.Tools), len(c.Findings)
+		s.Prompts, s.Resources, s.Templates = len(c.Prompts.Items), len(c.Resources.Items), len(c.Templates.Items)
 	}
 	return s
 }
