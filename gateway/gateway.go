@@ -50,6 +50,7 @@ type Gateway struct {
 	streams  tally        // GET streams and subscriptions over HTTP
 	bodies   *bodies
 	links    *links
+	watched  tally         // resources that listeners watch
 	bodyTime time.Duration // how long a client may take to send a request body
 
 	mu          sync.Mutex // guards the fields below

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -50,8 +52,11 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 	if a, ok := x.read(m); !ok {
 		return a
 	}
-	if m.Method == "logging/setLevel" {
+	switch m.Method {
+	case "logging/setLevel":
 		return s.setLevel(x)
+	case "resources/subscribe", "resources/unsubscribe":
+		return g.watchLegacy(ctx, s, x)
 	}
 	x.logLevel = s.level()
 	return g.handle(ctx, x)
@@ -134,6 +139,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 	rc := http.NewResponseController(w)
 	// Headers alone may wait in a proxy; a comment brings them through.
 	err := write(w, rc, wire.AppendComment(nil, ""))
+	tell := func(method string, params jsontext.Value) {
+		if err == nil {
+			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, params)))
+		}
+	}
+	s.updates.again()
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for err == nil {
@@ -146,9 +157,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 			return
 		case <-list.signal:
 			for _, method := range list.changed(g).notifications() {
-				if err == nil {
-					err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, nil)))
-				}
+				tell(method, nil)
+			}
+			s.updates.settle(g, list.guest)
+		case <-s.updates.ready:
+			for _, params := range s.updates.take(g, list.guest) {
+				tell(resourceUpdated, updatedFor(params, ""))
 			}
 		case <-tick.C:
 			s.touch()

@@ -49,6 +49,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 		term:    term,
 		slots:   make(chan struct{}, maxConcurrent),
 	}
+	defer c.session.end()
 	finished := make(chan struct{})
 	wrote := make(chan error, 1)
 	go func() { wrote <- c.write(out, cancel, finished) }()
@@ -359,6 +360,11 @@ func (c *stdioClient) announce(ctx context.Context) {
 				if c.shookHands() {
 					c.send(ctx, wire.AppendNotification(nil, method, nil))
 				}
+			}
+			c.session.updates.settle(c.g, list.guest)
+		case <-c.session.updates.ready:
+			for _, params := range c.session.updates.take(c.g, list.guest) {
+				c.send(ctx, wire.AppendNotification(nil, resourceUpdated, updatedFor(params, "")))
 			}
 		}
 	}

@@ -2,11 +2,15 @@ package gateway
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
 )
 
 // subscription is one subscriptions/listen of a modern client (2026-07-28, basic/patterns/
@@ -14,7 +18,11 @@ import (
 type subscription struct {
 	guest
 	id    wire.ID
-	lists changes // whose changes it asked for
+	lists changes  // whose changes it asked for
+	asked []string // the resources that it wants to hear of
+	uris  []string // those that it will
+	// updates are those of the resources; nil until the subscription is served
+	updates *updates
 }
 
 // newSubscription reads the filter. Kinds of notification that Headgate has nothing to tell of are
@@ -29,6 +37,18 @@ func newSubscription(id wire.ID, x *exchange) (*subscription, answer) {
 	for _, f := range s.filter() {
 		flag, _ := filter.Get(f.name)
 		*f.on = string(flag) == "true"
+	}
+	if raw, has := filter.Get("resourceSubscriptions"); has && string(raw) != "null" {
+		good := raw.Kind() == '['
+		elements(raw, func(v jsontext.Value) {
+			uri, ok := wire.String(v)
+			if good = good && ok && len(s.asked) <= maxCallerWatched; good && !slices.Contains(s.asked, uri) {
+				s.asked = append(s.asked, uri)
+			}
+		})
+		if !good || len(s.asked) > maxCallerWatched {
+			return nil, invalidParams("params.notifications.resourceSubscriptions must be an array of URIs, at most " + strconv.Itoa(maxCallerWatched))
+		}
 	}
 	s.lists.prompts = s.lists.prompts && x.serves(prompts)
 	s.lists.resources = s.lists.resources && x.serves(resources)
@@ -45,6 +65,9 @@ func (s *subscription) acknowledgement() []byte {
 		if *f.on {
 			filter = append(appendName(filter, f.name), "true"...)
 		}
+	}
+	if s.asked != nil {
+		filter = appendStrings(appendName(filter, "resourceSubscriptions"), s.uris)
 	}
 	params := jsontext.Value(`{` + s.meta() + `,"notifications":` + string(append(filter, '}')) + `}`)
 	return wire.AppendNotification(nil, "notifications/subscriptions/acknowledged", params)
@@ -90,6 +113,22 @@ func (s *subscription) finish(ctx context.Context, send func([]byte) error) {
 	}
 }
 
+// watch begins to watch the resources that were asked for, all at the same time. Those that cannot be
+// watched are left out, whether they are hidden from the caller or not there.
+func (s *subscription) watch(ctx context.Context, g *Gateway) {
+	good := make([]bool, len(s.asked))
+	var wg sync.WaitGroup
+	for i, uri := range s.asked {
+		wg.Go(func() { _, good[i] = s.updates.add(ctx, g, s.guest, uri, upstream.Modern) })
+	}
+	wg.Wait()
+	for i, uri := range s.asked {
+		if good[i] {
+			s.uris = append(s.uris, uri)
+		}
+	}
+}
+
 // subscribe serves a subscription until ctx ends, ended is closed, a write fails, or Headgate drains;
 // in the last case the client gets the final result. alive keeps a silent stream open; nil on
 // transports that need none.
@@ -97,6 +136,9 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 	// Watched from before the acknowledgement: nothing that changes after it is missed.
 	list := g.watch(s.guest)
 	defer list.close()
+	s.updates = newUpdates()
+	defer s.updates.close()
+	s.watch(ctx, g)
 	if send(s.acknowledgement()) != nil {
 		return
 	}
@@ -119,6 +161,13 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 			return
 		case <-list.signal:
 			err = s.changed(list.changed(g), send)
+			s.updates.settle(g, list.guest)
+		case <-s.updates.ready:
+			for _, params := range s.updates.take(g, list.guest) {
+				if err == nil {
+					err = send(wire.AppendNotification(nil, resourceUpdated, updatedFor(params, s.id)))
+				}
+			}
 		case <-tick.C:
 			if alive != nil {
 				err = alive()

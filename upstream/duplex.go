@@ -337,7 +337,7 @@ func (d *duplex) notification(m wire.Message) {
 			to = p
 		}
 	case "notifications/subscriptions/acknowledged":
-		to = d.pending[listenID]
+		to = d.pending[subscriptionID(m.Params)]
 	default:
 		d.mu.Unlock()
 		d.events.handle(m)
@@ -347,6 +347,19 @@ func (d *duplex) notification(m wire.Message) {
 	if to != nil {
 		to.notify(m)
 	}
+}
+
+// subscriptionID is the request of Headgate's own that a message about a subscription names.
+func subscriptionID(params jsontext.Value) int64 {
+	obj, _ := wire.ParseObject(params)
+	raw, _ := obj.Get("_meta")
+	meta, _ := wire.ParseObject(raw)
+	id, has := meta.Get("io.modelcontextprotocol/subscriptionId")
+	n, ok := wire.ID(id).Int64()
+	if !has || !ok {
+		return listenID
+	}
+	return n
 }
 
 func (d *duplex) warn(msg string, args ...any) {

@@ -239,6 +239,9 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 		err := l.follow(ctx, func() {
 			stood = true
 			signal(u.gap)
+			if l.peer.era == Legacy {
+				u.watches.missed() // updates come on this stream
+			}
 		})
 		switch {
 		case ctx.Err() != nil:

@@ -91,6 +91,7 @@ type Upstream struct {
 	kick      chan struct{} // capacity 1: somebody needs the server now
 	logLevel  atomic.Int32  // legacy: the level set on the current link, as an index into logLevels; -1 for none
 
+	watches  *watches
 	breaker  *breaker
 	slots    *slots
 	budget   retryBudget
@@ -140,6 +141,7 @@ func New(cfg *configs.Upstream, opts Options) *Upstream {
 		moved:   make(chan struct{}),
 		atOnce:  newLimiter(5, 10*time.Second),
 		doubts:  newLimiter(1, time.Minute),
+		watches: newWatches(),
 		breaker: newBreaker(cfg.Breaker),
 		slots:   newSlots(cfg.Concurrent, cfg.QueueTimeout),
 		budget:  retryBudget{tokens: retryStock},
@@ -257,7 +259,7 @@ func (u *Upstream) Settled() bool {
 }
 
 func (u *Upstream) events() events {
-	return events{listChanged: func() { signal(u.changed) }}
+	return events{listChanged: func() { signal(u.changed) }, updated: u.watches.updated}
 }
 
 func signal(c chan struct{}) {
@@ -292,6 +294,7 @@ func (u *Upstream) Run(ctx context.Context) {
 	probing, stopProbing := context.WithCancel(ctx)
 	var prober sync.WaitGroup
 	prober.Go(func() { u.probeBreaker(probing) })
+	prober.Go(func() { u.keepWatches(probing) })
 	defer prober.Wait()
 	defer stopProbing()
 	defer u.transition(func() { u.state, u.link = Stopped, nil })
