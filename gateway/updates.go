@@ -277,10 +277,10 @@ func (us *updates) close() {
 }
 
 func (w *watching) end() {
+	w.release()
 	if w.watch != nil {
 		w.watch.Close()
 	}
-	w.release()
 }
 
 // updatedFor is params of an update with the subscription's id in its _meta, or without one for a legacy
