@@ -32,7 +32,7 @@ func (s *snapshot) offersKind(v *view, list ...kind) bool {
 			return true
 		}
 		for _, p := range v.scope.parts {
-			if v.allowed == nil && p.catalogue.HasCapability(kindInfos[k].capability) {
+			if v.allowed == nil && p.has[k] {
 				return true
 			}
 		}
@@ -49,7 +49,7 @@ func (s *snapshot) offersKind(v *view, list ...kind) bool {
 // teams have a share in has the capability, whatever of it they may use.
 func (g guest) serves(k kind) bool {
 	for _, p := range g.v.scope.parts {
-		if p.catalogue.HasCapability(kindInfos[k].capability) {
+		if p.has[k] {
 			return true
 		}
 	}

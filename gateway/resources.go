@@ -67,7 +67,7 @@ func (g *Gateway) sources(at guest, uri string) (list []source, known bool) {
 		}
 	}
 	for _, p := range v.scope.parts {
-		if p.catalogue.HasCapability("resources") && len(list) < maxAsked {
+		if p.has[resources] && len(list) < maxAsked {
 			if s, ok := d.source(p, uri); ok {
 				list = append(list, s)
 			}

@@ -41,7 +41,8 @@ type part struct {
 	entry     *configs.Upstream
 	up        *upstream.Upstream
 	catalogue *upstream.Catalogue
-	coming    bool // it has no catalogue yet, and its first attempt to connect has not ended
+	has       [kinds]bool // the capability for a kind
+	coming    bool        // it has no catalogue yet, and its first attempt to connect has not ended
 }
 
 // build merges the catalogues of the upstreams. It depends on nothing but its arguments: the same
@@ -62,6 +63,9 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 	for _, p := range all {
 		s.upstreams = append(s.upstreams, p.up)
 		if p.catalogue = p.up.Catalogue(); p.catalogue != nil {
+			for k := range kinds {
+				p.has[k] = p.catalogue.HasCapability(kindInfos[k].capability)
+			}
 			s.parts = append(s.parts, p)
 			s.findings = append(s.findings, p.catalogue.Findings...)
 		} else {
