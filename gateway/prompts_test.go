@@ -196,3 +196,64 @@ func TestAdvertised(t *testing.T) {
 		})
 	}
 }
+
+// TestFetchingIsCancelled: a client that gives up on a prompt, a resource or a completion cancels it at the
+// server, in either era, and what was reported before reached it (M08).
+func TestFetchingIsCancelled(t *testing.T) {
+	for _, era := range []string{mcptest.Modern, mcptest.Legacy} {
+		for method, params := range map[string]string{"prompts/get": `"name":"x_p"`, "resources/read": `"uri":"r://x"`,
+			"completion/complete": `"ref":{"type":"ref/prompt","name":"x_p"},"argument":{"name":"a","value":""}`} {
+			t.Run(era+" "+method, func(t *testing.T) {
+				t.Parallel()
+				started, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+				stuck := func(c *mcptest.Call) {
+					c.Notify("notifications/progress", `{"progressToken":`+c.ProgressToken()+`,"progress":1,"x":1.0}`)
+					started <- struct{}{}
+					<-c.Ctx.Done()
+					ended <- struct{}{}
+				}
+				s := library{prompts: []string{promptDef("p")}, resources: []string{resourceDef("r://x")}, get: stuck, read: stuck, complete: stuck,
+					capabilities: `"completions":{}`}.shelve(&mcptest.Server{Era: era})
+				g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
+				p := g.pipe()
+				p.shakeHands()
+				p.send(legacyBody("5", method, `{`+params+`,"_meta":{"progressToken":"mine"}}`))
+				<-started
+				if got := p.next(); at(t, got, "params") != `{"progressToken":"mine","progress":1,"x":1.0}` {
+					t.Errorf("progress: %s", got)
+				}
+				p.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
+				<-ended
+				if got := p.call("6", legacyBody("6", "ping", "")); at(t, got, "result") != "{}" {
+					t.Errorf("then: %s", got)
+				}
+				if era == mcptest.Legacy {
+					awaitServer(t, s, "the cancellation", func() bool { return len(s.Cancelled()) == 1 })
+				}
+			})
+		}
+	}
+}
+
+// TestHiddenIsNotAdvertised: who may use no prompt and no resource of a server is not told that there are
+// any, and finds the lists empty.
+func TestHiddenIsNotAdvertised(t *testing.T) {
+	s := library{prompts: []string{promptDef("p")}, resources: []string{resourceDef("r://x")}, capabilities: `"completions":{}`}.shelve(&mcptest.Server{
+		Tools: mcptest.Builtin("echo"), Instructions: "Ask for x."})
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, keys(keyEntry("ann", "all"), keyEntry("bob", "some"), keyEntry("cid", "prompts")),
+		`"teams":{"all":{"upstreams":["x"],"rules":[{"allow":["*"]}]},"some":{"upstreams":["x"],"rules":[{"allow":["x_echo"]}]},"prompts":{"upstreams":["x"],"rules":[{"allow":["x_p"]}]}}`), Options{})
+	for who, want := range map[string]string{
+		"ann": `{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"tools":{"listChanged":true}}`,
+		"bob": `{"tools":{"listChanged":true}}`,
+		"cid": `{"completions":{},"prompts":{"listChanged":true},"tools":{"listChanged":true}}`,
+	} {
+		if got := g.modern("1", "server/discover", "", bearer(who)).body; at(t, got, "result", "capabilities") != want || !strings.Contains(got, "Ask for x.") {
+			t.Errorf("%s: %s", who, got)
+		}
+	}
+	for method, member := range map[string]string{"prompts/list": "prompts", "resources/list": "resources"} {
+		if got := g.ask("", method, "", bearer("bob")); at(t, got, "result", member) != "[]" {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+}

@@ -51,6 +51,7 @@ type watching struct {
 
 	// Guarded by updates.mu.
 	from  source
+	turn  int             // counts the watches
 	watch *upstream.Watch // nil while nobody owns the resource, for the listener
 }
 
@@ -101,17 +102,18 @@ func (us *updates) add(ctx context.Context, g *Gateway, at guest, uri string, er
 // start has the owner tell of a resource. us.mu is held.
 func (us *updates) start(w *watching, from source) *upstream.Watch {
 	w.from = from
-	var watch *upstream.Watch
-	watch = from.part.up.Watch(from.uri, func(params jsontext.Value) { us.tell(w, watch, from, params) })
-	w.watch = watch
-	return watch
+	w.turn++
+	turn := w.turn
+	w.watch = from.part.up.Watch(from.uri, func(params jsontext.Value) { us.tell(w, turn, from, params) })
+	return w.watch
 }
 
-// tell takes an update of a watched resource.
-func (us *updates) tell(w *watching, watch *upstream.Watch, from source, params jsontext.Value) {
+// tell takes an update of a watched resource. What comes of an earlier turn is of a server that no longer
+// owns it.
+func (us *updates) tell(w *watching, turn int, from source, params jsontext.Value) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	if us.closed || us.watched[w.uri] != w || w.watch != watch {
+	if us.closed || us.watched[w.uri] != w || w.watch == nil || w.turn != turn {
 		return
 	}
 	if params == nil {
@@ -232,7 +234,15 @@ func (us *updates) settle(g *Gateway, at guest) {
 	defer us.mu.Unlock()
 	for i, w := range list {
 		from := owners[i]
-		if us.watched[w.uri] != w || w.watch != nil && from.part != nil && from.part.up == w.from.part.up && from.uri == w.from.uri {
+		if us.watched[w.uri] != w {
+			continue
+		}
+		if w.watch != nil && from.part != nil && from.part.up == w.from.part.up && from.uri == w.from.uri {
+			if w.watch.Gone() {
+				// The server has been replaced, and the snapshot with the new one is about to come.
+				us.next = time.Now().Add(updateGap)
+				us.signal()
+			}
 			continue
 		}
 		if w.watch != nil {

@@ -337,3 +337,41 @@ func TestTooManyWatched(t *testing.T) {
 		t.Errorf("another caller: %s", a.err)
 	}
 }
+
+// TestWatchedThroughReload: a listener stays subscribed when a reload replaces the server's connection or
+// gives the resource to another server, and hears of one update, since it may have missed one.
+func TestWatchedThroughReload(t *testing.T) {
+	a, b := watchable(&mcptest.Server{Name: "A"}), watchable(&mcptest.Server{Name: "B"})
+	aHTTP, bHTTP := a.StartHTTP(t), b.StartHTTP(t)
+	g := launch(t, parseConfig(t, map[string]string{"m": entry(aHTTP)}), Options{})
+	list := g.listeners("x://a")
+	for i, l := range list {
+		list[i].next = func() string { // a list without the resource may be announced in between
+			for {
+				if got := l.next(); !strings.Contains(got, "list_changed") {
+					return got
+				}
+			}
+		}
+	}
+	apply := func(s *mcptest.Server, h *mcptest.HTTP, id string, more ...string) {
+		t.Helper()
+		before := subscriptions(s, "x://a")
+		if err := g.Apply(parseConfig(t, map[string]string{id: entry(h, more...)})); err != nil {
+			t.Fatal(err)
+		}
+		hear(t, "after a reload", list, "x://a", "")
+		awaitServer(t, s, "the subscription", func() bool { return subscriptions(s, "x://a") == before+1 })
+	}
+	apply(a, aHTTP, "m", `"call_timeout":"7s"`) // another connection to the same server
+	apply(b, bHTTP, "m")                        // another server with the same id
+	apply(a, aHTTP, "z")                        // and one with another id
+	awaitServer(t, a, "the streams", func() bool { return a.Streams() == 2 })
+	awaitServer(t, b, "the end at the other server", func() bool { return b.Streams() == 0 })
+	a.Broadcast("notifications/resources/updated", `{"uri":"x://a","big":"`+strings.Repeat("x", 10_000)+`"}`)
+	for _, l := range list {
+		if got := l.next(); len(got) > 1000 || at(t, got, "params", "uri") != `"x://a"` {
+			t.Errorf("%s heard %s", l.name, clip(got))
+		}
+	}
+}

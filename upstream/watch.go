@@ -40,6 +40,9 @@ type watched struct {
 	cancel    context.CancelFunc // nil until its goroutine runs
 }
 
+// maxUpdate is how many bytes an update may say beside its URI.
+const maxUpdate = 4096
+
 // watches are the resources of one upstream that somebody watches.
 type watches struct {
 	wake chan struct{} // capacity 1: there is one without a goroutine
@@ -107,6 +110,13 @@ func (w *Watch) Wait(ctx context.Context) error {
 		w.late.Store(true)
 		return ctx.Err()
 	}
+}
+
+// Gone reports whether nothing will come any more because Run has returned.
+func (w *Watch) Gone() bool {
+	w.u.watches.mu.Lock()
+	defer w.u.watches.mu.Unlock()
+	return errors.Is(w.r.err, errClosed)
 }
 
 // Close ends the watch. The subscription ends with its last listener.
@@ -235,6 +245,9 @@ func (ws *watches) updated(params jsontext.Value) {
 		}
 	}
 	ws.mu.Unlock()
+	if len(params) > maxUpdate {
+		params = (&watched{uri: uri}).params() // it waits in the memory of every listener
+	}
 	params = params.Clone()
 	for _, w := range list {
 		w.told(params)
