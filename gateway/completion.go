@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
 )
 
 // complete routes completion/complete (2026-07-28, server/utilities/completion) to the owner of the prompt
@@ -57,7 +58,7 @@ func (g *Gateway) complete(ctx context.Context, x *exchange) answer {
 	}
 	if silentOwner {
 		// The capability is the merged one; this server declared that it completes nothing.
-		return answer{result: completed(jsontext.Value(`{"completion":{"values":[],"total":0,"hasMore":false}}`), 0, x.era)}
+		return answer{result: completed(jsontext.Value(`{"completion":{"values":[],"total":0,"hasMore":false}}`), upstream.Legacy, x.era)}
 	}
 	return g.fetch(ctx, x, e, find)
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -213,14 +212,17 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 	return unknownResource(uri, x.era)
 }
 
-// notFoundCodes are those by which servers say that there is no such resource: the codes of the two eras.
-var notFoundCodes = []int64{wire.CodeInvalidParams, wire.CodeResourceNotFound}
+// isNotFound reports whether a code is one by which servers say that there is no such resource: those of the
+// two eras.
+func isNotFound(code int64) bool {
+	return code == wire.CodeInvalidParams || code == wire.CodeResourceNotFound
+}
 
 // saysUnknown reports that a server which was asked on the chance does not know a URI. Beside the codes
 // for it there are servers that give 0 for whatever goes wrong, and some that do not serve reads at all.
 func saysUnknown(err jsontext.Value) bool {
 	code, _, ok := wire.ErrorCode(err)
-	return !ok || code == 0 || code == wire.CodeMethodNotFound || slices.Contains(notFoundCodes, code)
+	return !ok || code == 0 || code == wire.CodeMethodNotFound || isNotFound(code)
 }
 
 // withCode gives the error of a resource that is not there the code of the client's era, whichever the
@@ -230,7 +232,7 @@ func (x *exchange) withCode(a answer) answer {
 		return a
 	}
 	code, _, ok := wire.ErrorCode(a.err)
-	if !ok || !slices.Contains(notFoundCodes, code) || code == notFoundCode(x.era) {
+	if !ok || !isNotFound(code) || code == notFoundCode(x.era) {
 		return a
 	}
 	obj, err := wire.ParseObject(a.err)

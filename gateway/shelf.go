@@ -117,12 +117,29 @@ func (s *snapshot) shelve(sc *scope, rules naming.Rules, in []*part) (findings [
 	sc.shelves[prompts], findings = s.promptShelf(rules, in)
 	for _, k := range []kind{resources, templates} {
 		sc.shelves[k] = s.uriShelf(k, in)
-		for i, o := range sc.shelves[k].offers {
-			if i > 0 && sc.shelves[k].offers[i-1].key == o.key {
-				findings = append(findings, upstream.Finding{Server: o.owner.ID(), Kind: strings.TrimSuffix(kindInfos[k].member, "s"), Tool: o.key, Rule: "uri_collision",
-					Text: "another server lists it too; where that one is shown, this one is listed as " + o.alias})
+		findings = append(findings, sc.shelves[k].collisions(k)...)
+	}
+	return findings
+}
+
+// collisions finds what is listed by more than one server: one finding for each server that does not come
+// first, however many URIs it shares.
+func (sh *shelf) collisions(k kind) (findings []upstream.Finding) {
+	shared := make(map[*upstream.Upstream][]*offer)
+	var order []*upstream.Upstream
+	for i, o := range sh.offers {
+		if i > 0 && sh.offers[i-1].key == o.key {
+			if shared[o.owner] == nil {
+				order = append(order, o.owner)
 			}
+			shared[o.owner] = append(shared[o.owner], o)
 		}
+	}
+	noun := [kinds]string{resources: "resource", templates: "resource template"}[k]
+	for _, u := range order {
+		first := shared[u][0]
+		findings = append(findings, upstream.Finding{Server: u.ID(), Kind: noun, Tool: first.key, Rule: "uri_collision",
+			Text: fmt.Sprintf("%d of its %ss are another server's too; who is shown both sees this one as %s", len(shared[u]), noun, first.alias)})
 	}
 	return findings
 }
