@@ -221,3 +221,53 @@ func TestWatchRefused(t *testing.T) {
 		dead.Close()
 	})
 }
+
+// TestWatchIsTakenBack: with its last listener the subscription ends at the server, over HTTP and over
+// pipes, and the next listener's is another one.
+func TestWatchIsTakenBack(t *testing.T) {
+	bothEras(t, func(t *testing.T, era string) {
+		for _, over := range []string{"http", "pipe"} {
+			t.Run(over, func(t *testing.T) {
+				s := offering(era, nil)
+				s.Methods["resources/subscribe"] = func(c *mcptest.Call) { c.Result(`{}`) }
+				s.Methods["resources/unsubscribe"] = func(c *mcptest.Call) { c.Result(`{}`) }
+				var r *rig
+				if over == "pipe" {
+					r = up(t, settings(), piped(s))
+				} else {
+					r = up(t, httpAt(s.StartHTTP(t).URL), Options{})
+				}
+				awaitAt(t, s, "the stream", func() bool { return s.Streams() >= 1 })
+				before := s.Streams()
+				for round := range 2 {
+					told := make(chan string, 16)
+					first := r.Watch("r://x", func(params jsontext.Value) { told <- string(params) })
+					second := r.Watch("r://x", func(jsontext.Value) {})
+					for _, w := range []*Watch{first, second} {
+						if err := w.Wait(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					s.Broadcast("notifications/resources/updated", `{"uri":"r://x","n":1.0}`)
+					if got := <-told; !strings.Contains(got, `"n":1.0`) {
+						t.Errorf("told %s", got)
+					}
+					second.Close()
+					if era == mcptest.Modern && s.Streams() != before+1 {
+						t.Errorf("%d streams while somebody listens, %d before", s.Streams(), before)
+					}
+					first.Close()
+					awaitAt(t, s, "the end of the subscription", func() bool {
+						if era == mcptest.Legacy {
+							return s.Count("resources/unsubscribe") == round+1
+						}
+						return s.Streams() == before && (over == "http" || len(s.Cancelled()) == round+1)
+					})
+				}
+				if n := s.Count("resources/subscribe"); era == mcptest.Legacy && n != 2 {
+					t.Errorf("%d subscriptions", n)
+				}
+			})
+		}
+	})
+}
