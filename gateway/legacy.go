@@ -159,7 +159,7 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 			for _, method := range list.changed(g).notifications() {
 				tell(method, nil)
 			}
-			s.updates.settle(g, list.guest)
+			s.updates.settle(g, list.guest, true)
 		case <-s.updates.ready:
 			for _, params := range s.updates.take(g, list.guest) {
 				tell(resourceUpdated, updatedFor(params, ""))

@@ -361,7 +361,7 @@ func (c *stdioClient) announce(ctx context.Context) {
 					c.send(ctx, wire.AppendNotification(nil, method, nil))
 				}
 			}
-			c.session.updates.settle(c.g, list.guest)
+			c.session.updates.settle(c.g, list.guest, true)
 		case <-c.session.updates.ready:
 			for _, params := range c.session.updates.take(c.g, list.guest) {
 				c.send(ctx, wire.AppendNotification(nil, resourceUpdated, updatedFor(params, "")))

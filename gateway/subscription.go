@@ -161,7 +161,7 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 			return
 		case <-list.signal:
 			err = s.changed(list.changed(g), send)
-			s.updates.settle(g, list.guest)
+			s.updates.settle(g, list.guest, true)
 		case <-s.updates.ready:
 			for _, params := range s.updates.take(g, list.guest) {
 				if err == nil {

@@ -185,7 +185,7 @@ func (us *updates) again() {
 
 // take returns the params of the updates that are to be delivered now: of what the caller may still read.
 func (us *updates) take(g *Gateway, at guest) []jsontext.Value {
-	us.settle(g, at)
+	us.settle(g, at, false)
 	us.mu.Lock()
 	order, pending := us.order, us.pending
 	us.order, us.pending = nil, make(map[string]jsontext.Value)
@@ -215,8 +215,9 @@ func (g *Gateway) readableFrom(at guest, uri string) (source, bool) {
 
 // settle looks anew who owns each watched resource, for the caller: a reload may have given it to another
 // server, or policy have taken it away. Whoever is told by somebody else from now on may have missed an
-// update, and is given one.
-func (us *updates) settle(g *Gateway, at guest) {
+// update, and is given one. changed says that there is another catalogue, in which a server may have again
+// what it once refused.
+func (us *updates) settle(g *Gateway, at guest, changed bool) {
 	us.mu.Lock()
 	list := slices.Collect(maps.Values(us.watched))
 	us.mu.Unlock()
@@ -237,7 +238,8 @@ func (us *updates) settle(g *Gateway, at guest) {
 		if us.watched[w.uri] != w {
 			continue
 		}
-		if w.watch != nil && from.part != nil && from.part.up == w.from.part.up && from.uri == w.from.uri {
+		same := w.watch != nil && from.part != nil && from.part.up == w.from.part.up && from.uri == w.from.uri
+		if same && !(changed && w.watch.Ended()) {
 			if w.watch.Gone() {
 				// The server has been replaced, and the snapshot with the new one is about to come.
 				us.next = time.Now().Add(updateGap)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headgate/headgate/authz"
@@ -374,4 +375,52 @@ func TestWatchedThroughReload(t *testing.T) {
 			t.Errorf("%s heard %s", l.name, clip(got))
 		}
 	}
+}
+
+// TestWatchedAgain: a resource that its server refused when it came back is watched again once the server
+// lists it anew.
+func TestWatchedAgain(t *testing.T) {
+	s := watchable(&mcptest.Server{Era: mcptest.Legacy})
+	ready, refused := make(chan struct{}), make(chan struct{}, 16)
+	var restarted atomic.Bool
+	s.Methods["resources/subscribe"] = func(c *mcptest.Call) {
+		select {
+		case <-ready:
+			c.Result(`{}`)
+			return
+		default:
+		}
+		if restarted.Load() {
+			c.Error(missingLegacy)
+			refused <- struct{}{}
+			return
+		}
+		c.Result(`{}`)
+	}
+	list := s.Methods["resources/list"]
+	s.Methods["resources/list"] = func(c *mcptest.Call) {
+		select {
+		case <-ready:
+			c.Result(`{"resources":[` + resourceDef("x://a") + `,` + resourceDef("x://new") + `]}`)
+		default:
+			list(c)
+		}
+	}
+	h := s.StartHTTP(t)
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(h)}), Options{})
+	awaitServer(t, s, "the stream", func() bool { return s.Streams() == 1 })
+	listen := g.listenStream("7", `{"resourceSubscriptions":["x://a"]}`)
+	listen.next()
+	restarted.Store(true)
+	h.Stop()
+	s.Forget()
+	h.Start()
+	<-refused
+	awaitServer(t, s, "the stream", func() bool { return s.Streams() == 1 })
+	close(ready)
+	s.Broadcast("notifications/resources/list_changed", "")
+	if got := listen.next(); at(t, got, "params", "uri") != `"x://a"` {
+		t.Errorf("heard %s", got)
+	}
+	awaitServer(t, s, "the subscription", func() bool { return subscriptions(s, "x://a") >= 3 })
 }

@@ -112,6 +112,16 @@ func (w *Watch) Wait(ctx context.Context) error {
 	}
 }
 
+// Ended reports whether nothing will come any more.
+func (w *Watch) Ended() bool {
+	select {
+	case <-w.r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Gone reports whether nothing will come any more because Run has returned.
 func (w *Watch) Gone() bool {
 	w.u.watches.mu.Lock()
