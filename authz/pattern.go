@@ -2,6 +2,7 @@ package authz
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -70,7 +71,7 @@ func (p *pattern) match(i *Item) bool {
 	case byAnnotation:
 		return i.Kind == KindTool && p.annotation(i.Annotations) == p.want
 	}
-	return glob(p.glob, i.Name)
+	return glob(p.glob, i.Name) || slices.ContainsFunc(i.Also, func(name string) bool { return glob(p.glob, name) })
 }
 
 // glob matches bytewise in time proportional to the two lengths' product at worst.

@@ -9,7 +9,7 @@ import (
 func TestPatterns(t *testing.T) {
 	tool := Item{Kind: KindTool, Name: "github_get_user", Server: "github", Annotations: Annotations{ReadOnly: true, Destructive: true, OpenWorld: true}}
 	writer := Item{Kind: KindTool, Name: "github_put", Server: "github", Annotations: Annotations{Destructive: true, Idempotent: true}}
-	resource := Item{Kind: KindResource, Name: "repo://a/b?c", Server: "github"}
+	resource := Item{Kind: KindResource, Name: "repo://a/b?c", Also: []string{"headgate://github/repo://a/b?c", "repo://{+path}"}, Server: "github"}
 	tests := []struct {
 		pattern                string
 		tool, writer, resource bool
@@ -26,6 +26,9 @@ func TestPatterns(t *testing.T) {
 		{"github_put?", false, false, false},
 		{"repo://*", false, false, true},
 		{"repo:*/b*", false, false, true},
+		{"headgate://github/repo:*", false, false, true},
+		{"headgate://files/*", false, false, false},
+		{"repo://{+path}", false, false, true},
 		{"[a-z]*", false, false, false},
 		{"server:github", true, true, true},
 		{"server:git*", true, true, true},

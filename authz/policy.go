@@ -28,8 +28,11 @@ func DefaultAnnotations() Annotations { return Annotations{Destructive: true, Op
 
 // Item is one thing that a caller may or may not use.
 type Item struct {
-	Kind     string // KindTool, KindPrompt or KindResource
-	Name     string // exposed name, or URI
+	Kind string // KindTool, KindPrompt or KindResource
+	Name string // exposed name, or URI
+	// Also are other names of the item that patterns are matched with: of a resource, the URI that tells it
+	// from another server's, and the templates that it is an instance of.
+	Also     []string
 	Server   string // id of the owner
 	Original string // the owner's own name
 	// Team is the one team that the owner belongs to; "" for a server that teams share.

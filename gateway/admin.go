@@ -74,6 +74,9 @@ type Status struct {
 	Ready     bool               `json:"ready"`
 	Why       string             `json:"why,omitempty"`
 	Tools     int                `json:"tools"`
+	Prompts   int                `json:"prompts"`
+	Resources int                `json:"resources"`
+	Templates int                `json:"templates"`
 	Sessions  int                `json:"sessions"`
 	Upstreams []upstream.Status  `json:"upstreams"`
 	Findings  []upstream.Finding `json:"findings"`
@@ -83,7 +86,8 @@ type Status struct {
 // Status returns the current state for operators. It holds no secrets.
 func (g *Gateway) Status() Status {
 	s := g.snapshot.Load()
-	st := Status{Tools: s.count(), Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: g.findings(s), Audit: g.auditor.Load().status()}
+	st := Status{Tools: s.count(), Prompts: s.countOf(prompts), Resources: s.countOf(resources), Templates: s.countOf(templates),
+		Sessions: g.sessions.count(), Upstreams: []upstream.Status{}, Findings: g.findings(s), Audit: g.auditor.Load().status()}
 	st.Ready, st.Why = g.Ready()
 	if st.Findings == nil {
 		st.Findings = []upstream.Finding{}
@@ -101,7 +105,15 @@ func (g *Gateway) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	_ = enc.Encode(g.Status())
 }
 
-// ToolInfo is one exposed tool for the command line.
+// countOf is the same for another list.
+func (s *snapshot) countOf(k kind) (n int) {
+	for _, p := range s.parts {
+		n += len(kindInfos[k].of(p.catalogue).Items)
+	}
+	return n
+}
+
+// ToolInfo is one exposed tool, prompt, resource or template for the command line.
 type ToolInfo struct {
 	Name       string          `json:"name"`     // exposed
 	Server     string          `json:"server"`   // id of the owner
@@ -147,7 +159,7 @@ func (g *Gateway) Explain(caller authz.Caller, team string) (list []Explained, o
 		return list, true
 	}
 	for i := range sc.tools {
-		tell(i, authz.Decision{Allowed: true, Why: "no teams are configured, so everybody may use everything"})
+		tell(i, everybody)
 	}
 	return list, true
 }

@@ -41,7 +41,7 @@ func (c *cursors) make(method, caller, last string) string {
 }
 
 func (c *cursors) read(method, caller, cursor string) (last string, err error) {
-	if len(cursor) > 1024 {
+	if len(cursor) > 8192 {
 		return "", errCursor
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)

@@ -40,11 +40,42 @@ func protocolError(code int64, message string, data jsontext.Value, status int) 
 // unknownTool is the answer for a name that does not exist and for one that this caller may not see;
 // the two are the same bytes.
 func unknownTool(name string) answer {
+	return protocolError(wire.CodeInvalidParams, "Unknown tool: "+clipName(name), nil, http.StatusOK)
+}
+
+// clipName bounds what an answer repeats of a name that a client gave.
+func clipName(name string) string {
 	const longest = 512 // no exposed name is nearly as long
 	if len(name) > longest {
 		name = strings.ToValidUTF8(name[:longest], "") + "…"
 	}
-	return protocolError(wire.CodeInvalidParams, "Unknown tool: "+name, nil, http.StatusOK)
+	return name
+}
+
+// unknownPrompt and unknownTemplate are for prompts and templates what unknownTool is for tools.
+func unknownPrompt(name string) answer {
+	return protocolError(wire.CodeInvalidParams, "Unknown prompt: "+clipName(name), nil, http.StatusOK)
+}
+
+func unknownTemplate(uri string) answer {
+	return protocolError(wire.CodeInvalidParams, "Unknown resource template: "+clipName(uri), nil, http.StatusOK)
+}
+
+// unknownResource is the same for resources, whose error has another code in each era.
+func unknownResource(uri string, era upstream.Era) answer {
+	data := wire.AppendString([]byte(`{"uri":`), clipName(uri))
+	return protocolError(notFoundCode(era), "Resource not found", append(data, '}'), http.StatusOK)
+}
+
+// tooManyWatched refuses a legacy client one resource more to watch.
+func tooManyWatched() answer {
+	return protocolError(wire.CodeInvalidRequest, "too many resources are subscribed to; unsubscribe from those that are not needed", nil, http.StatusOK)
+}
+
+// notWatched is the answer where a resource cannot be watched: its server does not offer it.
+func notWatched(uri string) answer {
+	data := wire.AppendString([]byte(`{"uri":`), clipName(uri))
+	return protocolError(wire.CodeMethodNotFound, "The server of this resource does not offer subscriptions", append(data, '}'), http.StatusOK)
 }
 
 // insufficientScope sends the caller for more scopes, all of them at once (2026-07-28, basic/
@@ -164,6 +195,15 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 	b = append(b, mark...)
 	b = append(b, `}}`...)
 	return answer{result: b, failed: f}
+}
+
+// failRead answers for a reading that Headgate could not carry to its end. There is no result that could say
+// so to a model, so it is an error; what is the subject of its text.
+func failRead(f *failure.Failure, what string) answer {
+	data := jsontext.Value(`{"headgate":` + string(marker(f, retryable(f, true))) + `}`)
+	a := protocolError(wire.CodeInternal, readFailureText(f, what), data, http.StatusOK)
+	a.failed = f
+	return a
 }
 
 // retryable says whether a program may send the same call again without doing harm and with a

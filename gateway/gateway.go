@@ -58,6 +58,8 @@ type Gateway struct {
 	bodies   *bodies
 	ledger   *ledger.Ledger
 	auditor  atomic.Pointer[auditor]
+	links    *links
+	watched  tally         // resources that listeners watch
 	bodyTime time.Duration // how long a client may take to send a request body
 	callLog  *slog.Logger  // one line for each request
 	inFlight atomic.Int64  // requests
@@ -136,6 +138,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		issuers:  &http.Client{Timeout: 15 * time.Second},
 		bodyTime: 30 * time.Second,
 		bodies:   newBodies(cfg.Overload.Bodies),
+		links:    newLinks(),
 
 		unsettled: newUnsettled(),
 		notices:   newNotices(opts.Logger, opts.Count),

@@ -54,19 +54,54 @@ func (g *Gateway) watch(at guest) *watcher {
 	return w
 }
 
-// changed reports, after a signal, whether the caller's list is another than before.
-func (w *watcher) changed(g *Gateway) bool {
+// changes says which lists of a caller are others than before.
+type changes struct{ tools, prompts, resources bool }
+
+// differs compares the lists of two views, one of which may be nil.
+func (v *view) differs(o *view) changes {
+	if v == o {
+		return changes{}
+	}
+	c := changes{tools: !v.sameTools(o)}
+	if v == nil {
+		v = &view{}
+	}
+	if o == nil {
+		o = &view{}
+	}
+	c.prompts = !v.shelves[prompts].same(&o.shelves[prompts])
+	// Templates have no announcement of their own.
+	c.resources = !v.shelves[resources].same(&o.shelves[resources]) || !v.shelves[templates].same(&o.shelves[templates])
+	return c
+}
+
+// notifications are the methods that tell of the changes.
+func (c changes) notifications() (methods []string) {
+	if c.tools {
+		methods = append(methods, "notifications/tools/list_changed")
+	}
+	if c.prompts {
+		methods = append(methods, "notifications/prompts/list_changed")
+	}
+	if c.resources {
+		methods = append(methods, "notifications/resources/list_changed")
+	}
+	return methods
+}
+
+// changed reports, after a signal, which of the caller's lists are others than before.
+func (w *watcher) changed(g *Gateway) changes {
 	caller, welcome := g.renew(w.guest)
 	if !welcome {
 		w.dismiss()
-		return false
+		return changes{}
 	}
 	now, ok := g.admit(caller, w.at)
 	now.credential = w.credential
 	if !ok {
 		now.v = nil // its team is gone: nothing is left to see
 	}
-	same := now.v.same(w.v)
+	c := now.v.differs(w.v)
 	w.guest = now
-	return !same
+	return c
 }

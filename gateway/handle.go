@@ -82,7 +82,7 @@ func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 			return answer{result: jsontext.Value("{}")}
 		}
 	}
-	return methodNotFound(x.method)
+	return g.handleCatalogue(ctx, x)
 }
 
 // startGrace is how long after the start a list or a call waits for upstreams that are being connected
@@ -199,6 +199,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		g.log.Warn("result withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
 		return failCall(f, t.tool, x.era)
 	}
+	g.links.note(x, t.owner, reply.Result)
 	return g.treat(x, t.tool, reply)
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -52,8 +54,11 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 	if a, ok := x.read(m); !ok {
 		return a
 	}
-	if m.Method == "logging/setLevel" {
+	switch m.Method {
+	case "logging/setLevel":
 		return s.setLevel(x)
+	case "resources/subscribe", "resources/unsubscribe":
+		return g.watchLegacy(ctx, s, x)
 	}
 	x.logLevel = s.level()
 	return g.handle(ctx, x)
@@ -138,6 +143,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 	rc := http.NewResponseController(w)
 	// Headers alone may wait in a proxy; a comment brings them through.
 	err := write(w, rc, wire.AppendComment(nil, ""))
+	tell := func(method string, params jsontext.Value) {
+		if err == nil {
+			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, params)))
+		}
+	}
+	s.updates.again()
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for err == nil {
@@ -151,10 +162,14 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 		case <-g.drained:
 			return
 		case <-list.signal:
-			if !list.changed(g) {
-				continue
+			for _, method := range list.changed(g).notifications() {
+				tell(method, nil)
 			}
-			err = write(w, rc, wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, "notifications/tools/list_changed", nil)))
+			s.updates.settle(g, list.guest, true)
+		case <-s.updates.ready:
+			for _, params := range s.updates.take(g, list.guest) {
+				tell(resourceUpdated, updatedFor(params, ""))
+			}
 		case <-tick.C:
 			s.touch()
 			err = write(w, rc, wire.AppendComment(nil, ""))

@@ -24,8 +24,10 @@ func fleet() map[string]*mcptest.Server {
 		s := &mcptest.Server{Era: mcptest.Modern, PageSize: 2, TTLMs: int64(1000 * (i + 50)), Instructions: "This is " + id + ".",
 			Tools: mcptest.Builtin("zulu", "echo", "add", "New Tool", "calendar.read")}
 		if i%2 == 1 {
-			s.Era, s.Capabilities = mcptest.Legacy, `{"logging":{}}`
+			s.Era = mcptest.Legacy
 		}
+		library{prompts: []string{promptDef("zulu"), promptDef("a.b")}, resources: []string{resourceDef("r://shared"), resourceDef("r://" + id)},
+			templates: []string{templateDef("t://{shared}")}, capabilities: map[bool]string{true: `"logging":{},"completions":{}`}[i%2 == 1]}.shelve(s)
 		servers[id] = s
 	}
 	return servers
@@ -98,7 +100,8 @@ func listOnce(t *testing.T, seed uint64) string {
 		t.Error(err)
 	}
 	s := g.snapshot.Load()
-	told := string(s.shown().list(upstream.Modern)) + "\n" + string(s.shown().list(upstream.Legacy)) + "\n" + string(g.discover(s.shown()).result) + fmt.Sprint(s.findings)
+	told := string(s.shown().wholeList(prompts, upstream.Modern)) + string(s.shown().wholeList(resources, upstream.Modern)) + string(s.shown().wholeList(templates, upstream.Legacy)) +
+		string(s.shown().list(upstream.Modern)) + "\n" + string(s.shown().list(upstream.Legacy)) + "\n" + string(g.discover(s.shown()).result) + fmt.Sprint(s.findings)
 	stop()
 	<-done
 	return told

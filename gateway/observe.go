@@ -88,9 +88,9 @@ func (g *Gateway) logAccess(ctx context.Context, x *exchange, v verdict, took ti
 	level, text := slog.LevelDebug, "request"
 	if x.method == "tools/call" {
 		level, text = slog.LevelInfo, "call"
-		if v.failed != nil {
-			level = slog.LevelWarn
-		}
+	}
+	if v.failed != nil {
+		level = slog.LevelWarn
 	}
 	if !g.callLog.Enabled(ctx, level) {
 		return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/leak"
+	"github.com/headgate/headgate/upstream"
 )
 
 // rules are what one upstream's entry says of the calls of its tools. They are immutable. A nil *rules is one
@@ -31,6 +32,16 @@ func (r *rules) text(names ...string) (text string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// rulesOf are the rules of an upstream that is in the snapshot.
+func (s *snapshot) rulesOf(u *upstream.Upstream) *rules {
+	for i := range s.parts {
+		if s.parts[i].up == u {
+			return s.parts[i].rules
+		}
+	}
+	return nil
 }
 
 // rulebook keeps the rules of the entries in force, so that a new snapshot compiles nothing again.

@@ -23,6 +23,9 @@ type scope struct {
 	tools  []*tool        // bytewise by name
 	byName map[string]int // the first of the name
 	items  []authz.Item   // by index in tools
+
+	parts   []*part // that it is made of, by id and team
+	shelves [kinds]shelf
 }
 
 // tool is one exposed tool and its owner.
@@ -101,6 +104,7 @@ func (s *snapshot) union(teams []string) *scope {
 		u.tools = append(u.tools, e.tool)
 		u.items = append(u.items, e.item)
 	}
+	s.uniteShelves(u, teams)
 	return u
 }
 
@@ -157,11 +161,13 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 		origins  []origin
 		findings []upstream.Finding
 	)
+	var members []*part
 	for i := range s.parts {
 		p := &s.parts[i]
 		if !in(p) {
 			continue
 		}
+		members = append(members, p)
 		for n := range p.catalogue.Tools {
 			t := &p.catalogue.Tools[n]
 			items = append(items, naming.Item{Server: p.entry.ID, Prefix: p.entry.Prefix, Name: t.Name})
@@ -196,7 +202,7 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 		findings = append(findings, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
 			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
 	}
-	return sc, findings
+	return sc, append(findings, s.shelve(sc, rules, members)...)
 }
 
 // tools holds every exposed tool of a snapshot once, however many scopes it is in.

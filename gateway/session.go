@@ -26,6 +26,7 @@ type session struct {
 	began    time.Time
 	ended    chan struct{}
 	end      func()
+	updates  *updates // of the resources that the client has subscribed to
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[wire.ID]map[int]context.CancelFunc
@@ -36,8 +37,11 @@ type session struct {
 }
 
 func newSession(subject string) *session {
-	s := &session{id: rand.Text() + rand.Text(), subject: subject, ended: make(chan struct{}), began: time.Now()}
-	s.end = sync.OnceFunc(func() { close(s.ended) })
+	s := &session{id: rand.Text() + rand.Text(), subject: subject, ended: make(chan struct{}), updates: newUpdates(), began: time.Now()}
+	s.end = sync.OnceFunc(func() {
+		close(s.ended)
+		s.updates.close()
+	})
 	s.touch()
 	return s
 }

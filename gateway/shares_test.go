@@ -66,7 +66,7 @@ func TestChangeBetweenRequestAndStream(t *testing.T) {
 	for _, when := range []string{"before the stream stood", "back again"} {
 		select {
 		case <-w.signal:
-			if !w.changed(g.Gateway) {
+			if !w.changed(g.Gateway).tools {
 				t.Errorf("%s: the change is not seen", when)
 			}
 		default:

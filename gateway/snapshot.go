@@ -24,6 +24,7 @@ type snapshot struct {
 	parts  []part // those that have a catalogue, by id and team
 	absent []part // the others
 	tools  tools
+	offers offers
 	views  views
 	// everything is the one view there is without a policy; nil with one.
 	everything *view
@@ -42,7 +43,8 @@ type part struct {
 	rules     *rules
 	up        *upstream.Upstream
 	catalogue *upstream.Catalogue
-	coming    bool // it has no catalogue yet, and its first attempt to connect has not ended
+	has       [kinds]bool // the capability for a kind
+	coming    bool        // it has no catalogue yet, and its first attempt to connect has not ended
 }
 
 // build merges the catalogues of the upstreams. It depends on nothing but its arguments: the same
@@ -54,6 +56,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 		policy: access.policy,
 		naming: naming.Rules{Separator: cfg.Naming.Separator, MaxLength: cfg.Naming.MaxNameLength},
 		tools:  tools{all: make(map[toolKey]*tool)},
+		offers: offers{all: make(map[offerKey]*offer)},
 		views:  newViews(),
 	}
 	slices.SortFunc(all, func(a, b part) int {
@@ -63,6 +66,9 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 		s.upstreams = append(s.upstreams, p.up)
 		s.owners = append(s.owners, p.team)
 		if p.catalogue = p.up.Catalogue(); p.catalogue != nil {
+			for k := range kinds {
+				p.has[k] = p.catalogue.HasCapability(kindInfos[k].capability)
+			}
 			s.parts = append(s.parts, p)
 			s.findings = append(s.findings, p.catalogue.Findings...)
 		} else {
@@ -83,6 +89,7 @@ func build(cfg *configs.Config, access *access, all []part) *snapshot {
 	s.findings = slices.Compact(s.findings)
 	if s.policy == nil {
 		s.everything = &view{scope: shared}
+		s.everything.place(nil)
 		s.finish(s.everything)
 	}
 	return s

@@ -50,7 +50,10 @@ func (g *Gateway) ServeStdio(ctx context.Context, caller authz.Caller, in io.Rea
 		term:    term,
 		slots:   make(chan struct{}, maxConcurrent),
 	}
-	defer g.sessionOver(c.session)
+	defer func() {
+		c.session.end()
+		g.sessionOver(c.session)
+	}()
 	finished := make(chan struct{})
 	wrote := make(chan error, 1)
 	go func() { wrote <- c.write(out, cancel, finished) }()
@@ -360,8 +363,15 @@ func (c *stdioClient) announce(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-list.signal:
-			if list.changed(c.g) && c.shookHands() {
-				c.send(ctx, wire.AppendNotification(nil, "notifications/tools/list_changed", nil))
+			for _, method := range list.changed(c.g).notifications() {
+				if c.shookHands() {
+					c.send(ctx, wire.AppendNotification(nil, method, nil))
+				}
+			}
+			c.session.updates.settle(c.g, list.guest, true)
+		case <-c.session.updates.ready:
+			for _, params := range c.session.updates.take(c.g, list.guest) {
+				c.send(ctx, wire.AppendNotification(nil, resourceUpdated, updatedFor(params, "")))
 			}
 		}
 	}

@@ -2,12 +2,16 @@ package gateway
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
+	"github.com/headgate/headgate/upstream"
 )
 
 // subscription is one subscriptions/listen of a modern client (2026-07-28, basic/patterns/
@@ -15,7 +19,11 @@ import (
 type subscription struct {
 	guest
 	id    wire.ID
-	tools bool // notifications/tools/list_changed
+	lists changes  // whose changes it asked for
+	asked []string // the resources that it wants to hear of
+	uris  []string // those that it will
+	// updates are those of the resources; nil until the subscription is served
+	updates *updates
 }
 
 // newSubscription reads the filter. Kinds of notification that Headgate has nothing to tell of are
@@ -27,8 +35,24 @@ func newSubscription(id wire.ID, x *exchange) (*subscription, answer) {
 		return nil, invalidParams("subscriptions/listen needs params.notifications, an object")
 	}
 	s := &subscription{guest: x.guest, id: id}
-	tools, _ := filter.Get("toolsListChanged")
-	s.tools = string(tools) == "true"
+	for _, f := range s.filter() {
+		flag, _ := filter.Get(f.name)
+		*f.on = string(flag) == "true"
+	}
+	if raw, has := filter.Get("resourceSubscriptions"); has && string(raw) != "null" {
+		good := raw.Kind() == '['
+		elements(raw, func(v jsontext.Value) {
+			uri, ok := wire.String(v)
+			if good = good && ok && len(s.asked) <= maxCallerWatched; good && !slices.Contains(s.asked, uri) {
+				s.asked = append(s.asked, uri)
+			}
+		})
+		if !good || len(s.asked) > maxCallerWatched {
+			return nil, invalidParams("params.notifications.resourceSubscriptions must be an array of URIs, at most " + strconv.Itoa(maxCallerWatched))
+		}
+	}
+	s.lists.prompts = s.lists.prompts && x.serves(prompts)
+	s.lists.resources = s.lists.resources && x.serves(resources)
 	return s, answer{}
 }
 
@@ -37,16 +61,46 @@ func (s *subscription) meta() string {
 }
 
 func (s *subscription) acknowledgement() []byte {
-	filter := "{}"
-	if s.tools {
-		filter = `{"toolsListChanged":true}`
+	filter := []byte{'{'}
+	for _, f := range s.filter() {
+		if *f.on {
+			filter = append(appendName(filter, f.name), "true"...)
+		}
 	}
-	params := jsontext.Value(`{` + s.meta() + `,"notifications":` + filter + `}`)
+	if s.asked != nil {
+		filter = appendStrings(appendName(filter, "resourceSubscriptions"), s.uris)
+	}
+	params := jsontext.Value(`{` + s.meta() + `,"notifications":` + string(append(filter, '}')) + `}`)
 	return wire.AppendNotification(nil, "notifications/subscriptions/acknowledged", params)
 }
 
-func (s *subscription) changed() []byte {
-	return wire.AppendNotification(nil, "notifications/tools/list_changed", jsontext.Value(`{`+s.meta()+`}`))
+// filter are the members of the filter that ask for changed lists.
+func (s *subscription) filter() []listFilter {
+	return []listFilter{{"toolsListChanged", &s.lists.tools}, {"promptsListChanged", &s.lists.prompts}, {"resourcesListChanged", &s.lists.resources}}
+}
+
+type listFilter struct {
+	name string
+	on   *bool
+}
+
+// appendName begins a member of a JSON object that is being written.
+func appendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return append(b, `"`+name+`":`...)
+}
+
+// changed sends what the subscription asked for of the lists that have changed.
+func (s *subscription) changed(c changes, send func([]byte) error) error {
+	c = changes{c.tools && s.lists.tools, c.prompts && s.lists.prompts, c.resources && s.lists.resources}
+	for _, method := range c.notifications() {
+		if err := send(wire.AppendNotification(nil, method, jsontext.Value(`{`+s.meta()+`}`))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *subscription) end() []byte {
@@ -60,6 +114,22 @@ func (s *subscription) finish(ctx context.Context, send func([]byte) error) {
 	}
 }
 
+// watch begins to watch the resources that were asked for, all at the same time. Those that cannot be
+// watched are left out, whether they are hidden from the caller or not there.
+func (s *subscription) watch(ctx context.Context, g *Gateway) {
+	good := make([]bool, len(s.asked))
+	var wg sync.WaitGroup
+	for i, uri := range s.asked {
+		wg.Go(func() { _, good[i] = s.updates.add(ctx, g, s.guest, uri, upstream.Modern) })
+	}
+	wg.Wait()
+	for i, uri := range s.asked {
+		if good[i] {
+			s.uris = append(s.uris, uri)
+		}
+	}
+}
+
 // subscribe serves a subscription until ctx ends, ended is closed, a write fails, or Headgate drains;
 // in the last case the client gets the final result. alive keeps a silent stream open; nil on
 // transports that need none.
@@ -67,6 +137,9 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 	// Watched from before the acknowledgement: nothing that changes after it is missed.
 	list := g.watch(s.guest)
 	defer list.close()
+	s.updates = newUpdates()
+	defer s.updates.close()
+	s.watch(ctx, g)
 	if send(s.acknowledgement()) != nil {
 		return
 	}
@@ -91,8 +164,13 @@ func (g *Gateway) subscribe(ctx context.Context, s *subscription, ended <-chan s
 			s.finish(ctx, send)
 			return
 		case <-list.signal:
-			if list.changed(g) && s.tools {
-				err = send(s.changed())
+			err = s.changed(list.changed(g), send)
+			s.updates.settle(g, list.guest, true)
+		case <-s.updates.ready:
+			for _, params := range s.updates.take(g, list.guest) {
+				if err == nil {
+					err = send(wire.AppendNotification(nil, resourceUpdated, updatedFor(params, s.id)))
+				}
 			}
 		case <-tick.C:
 			if alive != nil {

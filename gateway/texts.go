@@ -55,6 +55,31 @@ var texts = map[string]text{
 		advice: "Do not repeat the call. Check the current state with another tool if the answer is needed, and tell the user that server {server} has to be repaired."},
 }
 
+// readTexts are what a program, and the person before it, reads of a prompt, a resource or a completion
+// that could not be had. All of them are readings, which may be repeated.
+var readTexts = map[failure.Reason]string{
+	failure.Unavailable: "{what} could not be had: server {server} cannot be reached at the moment. Try again after a few seconds.",
+	failure.BreakerOpen: "{what} could not be had: server {server} has failed several times in a row and is given a pause. Try again after {seconds}.",
+	failure.Overloaded:  "{what} could not be had: server {server} is turning requests away because it is too busy. Try again after {seconds}.",
+	failure.CredentialsRefused: "{what} could not be had: server {server} does not accept the credentials it is configured with. Trying again will not help; " +
+		"whoever operates this gateway has to renew the credentials.",
+	failure.Timeout:           "{what} could not be had: server {server} did not answer within {seconds}. It may be tried again.",
+	failure.ConnectionLost:    "{what} could not be had: the connection to server {server} was lost before it answered. It may be tried again.",
+	failure.BadUpstreamAnswer: "{what} could not be had: the answer of server {server} is not valid MCP.",
+}
+
+// readFailureText renders the text for a failure of a reading.
+func readFailureText(f *failure.Failure, what string) string {
+	wait := f.RetryAfter
+	if f.Reason == failure.Timeout {
+		wait = f.Limit
+	}
+	if wait == 0 {
+		wait = defaultWait
+	}
+	return strings.NewReplacer("{server}", f.Server, "{what}", what, "{seconds}", seconds(wait)).Replace(readTexts[f.Reason])
+}
+
 // defaultWait is the pause that a text names when nobody has said how long to wait.
 const defaultWait = 5 * time.Second
 

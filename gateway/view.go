@@ -27,6 +27,7 @@ type view struct {
 	stepUp       map[int][]string        // scopes that a caller lacks, by index in scope.tools
 	tools        []*tool                 // the allowed ones, bytewise by name
 	lists        [2]once[jsontext.Value] // results of tools/list by era, encoded when first asked for
+	shelves      [kinds]shown
 	capabilities jsontext.Value
 	instructions string
 	ttl          time.Duration
@@ -161,6 +162,7 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 			}
 		}
 	})
+	v.place(share)
 	key := v.digest(string(at), teams)
 	s.views.mu.Lock()
 	known := s.views.byBits[key]
@@ -181,7 +183,9 @@ func (s *snapshot) makeView(c authz.Caller, teams []string, at endpoint) *view {
 }
 
 // size is about what the view takes besides its lists, in bytes.
-func (v *view) size() int { return len(v.allowed) + 8*len(v.tools) + len(v.instructions) + 256 }
+func (v *view) size() int {
+	return len(v.allowed) + 8*len(v.tools) + len(v.instructions) + v.shelfSize() + 256
+}
 
 // digest identifies what a view shows.
 func (v *view) digest(at string, teams []string) [sha256.Size]byte {
@@ -195,6 +199,7 @@ func (v *view) digest(at string, teams []string) [sha256.Size]byte {
 			fmt.Fprintf(h, "%q%q", v.stepUp[i], v.by[i])
 		}
 	}
+	v.digestShelves(h)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
@@ -223,8 +228,13 @@ func (v *view) list(era upstream.Era) jsontext.Value {
 	})
 }
 
-// same reports whether a client that listed one view need not be told of the other.
+// same reports whether a client that listed everything of one view need not be told of the other.
 func (v *view) same(o *view) bool {
+	return v.differs(o) == changes{}
+}
+
+// sameTools is the same for the tools alone.
+func (v *view) sameTools(o *view) bool {
 	return v == o || v != nil && o != nil && slices.EqualFunc(v.tools, o.tools, func(a, b *tool) bool {
 		return a == b || bytes.Equal(a.exposed, b.exposed)
 	})
@@ -233,43 +243,25 @@ func (v *view) same(o *view) bool {
 // describe fills in what a view says of its servers: those of which it shows something, and all of
 // them when nothing is hidden.
 func (s *snapshot) describe(v *view) {
-	shown := make(map[*upstream.Upstream]bool)
-	for _, t := range v.tools {
-		shown[t.owner] = true
-	}
+	shown := v.shows()
 	var notes []string
 	logging := false
-	ttl := time.Duration(-1)
-	for _, p := range s.parts {
+	for _, p := range v.scope.parts {
 		if v.allowed != nil && !shown[p.up] {
 			continue
 		}
 		c := p.catalogue
-		if c.TTL >= 0 && (ttl < 0 || c.TTL < ttl) {
-			ttl = c.TTL
-		}
 		if text := strings.TrimSpace(c.Instructions); text != "" {
 			notes = append(notes, instructionsOf(v.scope.naming, p.entry, text))
 		}
 		logging = logging || c.HasCapability("logging")
 	}
-	if ttl < 0 || ttl > s.cfg.Lists.TTL {
-		ttl = s.cfg.Lists.TTL
+	v.ttl = s.ttlOf(v, shown, func(c *upstream.Catalogue) time.Duration { return c.TTL })
+	for k := range kinds {
+		v.shelves[k].ttl = s.ttlOf(v, shown, func(c *upstream.Catalogue) time.Duration { return kindInfos[k].of(c).TTL })
 	}
-	for i := range s.absent {
-		if p := &s.absent[i]; v.awaits(s, p) {
-			ttl = min(ttl, absentTTL)
-			if p.coming {
-				ttl = 0 // the list is about to change: no client is to keep it
-			}
-		}
-	}
-	v.ttl = ttl
 	v.instructions = strings.Join(notes, "\n\n")
-	v.capabilities = jsontext.Value(`{"tools":{"listChanged":true}}`)
-	if logging {
-		v.capabilities = jsontext.Value(`{"logging":{},"tools":{"listChanged":true}}`)
-	}
+	v.capabilities = s.capabilitiesOf(v, logging)
 }
 
 // absentTTL is the longest that a client may keep a list that lacks the tools of a server which cannot be

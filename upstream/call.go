@@ -23,7 +23,10 @@ type Call struct {
 	Method string
 	Params wire.Object // the client's params; nil when it sent none
 	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
-	Tool   *Tool       // the tool called, for Mcp-Param-* headers; nil when the method calls none
+	// Edits are further members of params that this hop has another value for: the uri of a resource, or
+	// the ref of a completion.
+	Edits []wire.Edit
+	Tool  *Tool // the tool called, for Mcp-Param-* headers; nil when the method calls none
 	// Repeatable says that the call may run twice without harm, so that it may be sent again after it may
 	// have reached the server.
 	Repeatable bool
@@ -123,9 +126,9 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
 	}
-	var edits []wire.Edit
+	edits := c.Edits
 	if c.Name != "" {
-		edits = []wire.Edit{{Name: "name", Value: wire.AppendString(nil, c.Name)}}
+		edits = append([]wire.Edit{{Name: "name", Value: wire.AppendString(nil, c.Name)}}, edits...)
 	}
 	r.params = l.peer.params(c.Params, edits, &hop)
 	// Each try is a round trip of its own for traces, and the server is told so.
@@ -254,8 +257,8 @@ func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
 	}
 	if l.peer.era == Modern {
 		name := c.Name
-		if uri, ok := c.Params.Get("uri"); ok && c.Method == "resources/read" {
-			name, _ = wire.String(uri)
+		if c.Method == "resources/read" {
+			name = c.uri()
 		}
 		if name != "" {
 			h["Mcp-Name"] = []string{wire.EncodeHeaderValue(name)}

@@ -31,6 +31,9 @@ type Catalogue struct {
 	Capabilities jsontext.Value // the server's capabilities object, nil if it gave none
 	Instructions string
 	Tools        []Tool // in the server's order, names unique
+	Prompts      List
+	Resources    List
+	Templates    List // of resources
 	// TTL is the smallest ttlMs the server gave for its tool list; negative when it gave none.
 	TTL      time.Duration
 	Findings []Finding
@@ -49,6 +52,12 @@ func (c *Catalogue) Tool(name string) *Tool {
 	return nil
 }
 
+// Announces reports whether the server declared a feature of a capability, for example "subscribe" of
+// "resources".
+func (c *Catalogue) Announces(capability, feature string) bool {
+	return announces(c.Capabilities, capability, feature)
+}
+
 // HasCapability reports whether the server declared the capability, for example "logging".
 func (c *Catalogue) HasCapability(name string) bool {
 	return hasMember(c.Capabilities, name)
@@ -57,7 +66,8 @@ func (c *Catalogue) HasCapability(name string) bool {
 // Finding is one thing that was repaired or withheld, and why.
 type Finding struct {
 	Server string `json:"server"`
-	Tool   string `json:"tool,omitempty"`
+	Kind   string `json:"kind,omitempty"` // prompt, resource or resource template; "" for a tool
+	Tool   string `json:"tool,omitempty"` // what it is listed as
 	Rule   string `json:"rule"`
 	Text   string `json:"text"`
 }
@@ -70,6 +80,7 @@ func (c *Catalogue) equal(o *Catalogue) bool {
 	return c.Era == o.Era && c.Version == o.Version && c.Instructions == o.Instructions && c.TTL == o.TTL &&
 		bytes.Equal(c.ServerInfo, o.ServerInfo) && bytes.Equal(c.Capabilities, o.Capabilities) &&
 		slices.Equal(c.Findings, o.Findings) &&
+		c.Prompts.equal(&o.Prompts) && c.Resources.equal(&o.Resources) && c.Templates.equal(&o.Templates) &&
 		slices.EqualFunc(c.Tools, o.Tools, func(a, b Tool) bool {
 			return a.Name == b.Name && bytes.Equal(a.Definition, b.Definition)
 		})
@@ -85,11 +96,11 @@ func (u *Upstream) readCatalogue(ctx context.Context, l *link) (*Catalogue, erro
 		Instructions: l.peer.instructions,
 		TTL:          -1,
 	}
-	if !hasMember(l.peer.capabilities, "tools") {
-		return c, nil
+	for i := range listKinds {
+		listKinds[i].of(c).TTL = -1
 	}
-	if err := u.readTools(ctx, l, c); err != nil {
-		return nil, fmt.Errorf("reading tools: %w", err)
+	if err := u.readLists(ctx, l, c); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -120,7 +131,7 @@ func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
 		if err != nil {
 			return err
 		}
-		c.limitTTL(result)
+		limitTTL(&c.TTL, result)
 		raw, _ := result.Get("tools")
 		defs, err := arrayValues(raw)
 		if err != nil {
@@ -149,15 +160,15 @@ func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
 }
 
 // limitTTL takes the ttlMs of one page into account (2026-07-28, server/utilities/caching).
-func (c *Catalogue) limitTTL(page wire.Object) {
+func limitTTL(ttl *time.Duration, page wire.Object) {
 	raw, _ := page.Get("ttlMs")
 	ms, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {
 		return
 	}
 	d := min(time.Duration(max(ms, 0)), 24*time.Hour/time.Millisecond) * time.Millisecond
-	if c.TTL < 0 || d < c.TTL {
-		c.TTL = d
+	if *ttl < 0 || d < *ttl {
+		*ttl = d
 	}
 }
 
@@ -260,8 +271,9 @@ func hasMember(obj jsontext.Value, name string) bool {
 	return ok && string(v) != "null"
 }
 
-// hasListChanged reports whether the server says that it announces changes of its tools.
-func hasListChanged(capabilities jsontext.Value) bool {
+// announces reports whether the server says of a capability, such as "tools", that it has a feature,
+// such as "listChanged".
+func announces(capabilities jsontext.Value, capability, feature string) bool {
 	if capabilities == nil {
 		return false
 	}
@@ -269,13 +281,16 @@ func hasListChanged(capabilities jsontext.Value) bool {
 	if err != nil {
 		return false
 	}
-	v, _ := caps.Get("tools")
-	tools, err := wire.ParseObject(v)
+	v, _ := caps.Get(capability)
+	if v == nil {
+		return false
+	}
+	members, err := wire.ParseObject(v)
 	if err != nil {
 		return false
 	}
-	changed, _ := tools.Get("listChanged")
-	return string(changed) == "true"
+	flag, _ := members.Get(feature)
+	return string(flag) == "true"
 }
 
 // arrayValues returns copies of the elements of a JSON array.

@@ -250,7 +250,7 @@ func TestTTL(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.limitTTL(page)
+			limitTTL(&c.TTL, page)
 		}
 		if c.TTL != tt.want {
 			t.Errorf("%v: %v, want %v", tt.pages, c.TTL, tt.want)
@@ -258,7 +258,8 @@ func TestTTL(t *testing.T) {
 	}
 	u := New(settings(), Options{Refresh: time.Hour})
 	for ttl, want := range map[time.Duration]time.Duration{-1: time.Hour, 0: minRefresh, time.Second: minRefresh, 2 * time.Minute: 2 * time.Minute} {
-		u.catalogue.Store(&Catalogue{TTL: ttl})
+		none := List{TTL: -1}
+		u.catalogue.Store(&Catalogue{TTL: ttl, Prompts: none, Resources: none, Templates: none})
 		if got := u.refreshAfter(); got < want || got > want+want/10+1 {
 			t.Errorf("ttl %v: read again after %v", ttl, got)
 		}

@@ -45,10 +45,42 @@ func (u *Upstream) logChanges(old, now *Catalogue) {
 	if n > maxLogged {
 		u.log.Warn("more tools changed than are named", "count", n-maxLogged)
 	}
+	for i := range listKinds {
+		u.logListChanges(&listKinds[i], old, now)
+	}
+}
+
+// logListChanges does the same for another list. Of prompts, which people approve like tools, those are named
+// whose definition is another one; resources come and go, and are counted.
+func (u *Upstream) logListChanges(k *listKind, old, now *Catalogue) {
+	before := make(map[string]*Listed)
+	for i := range k.of(old).Items {
+		l := &k.of(old).Items[i]
+		before[l.Key] = l
+	}
+	var added, changed int
+	for i := range k.of(now).Items {
+		l := &k.of(now).Items[i]
+		was := before[l.Key]
+		delete(before, l.Key)
+		switch {
+		case was == nil:
+			added++
+		case !bytes.Equal(was.Definition, l.Definition):
+			if changed++; k.capability == "prompts" && changed <= maxLogged {
+				u.log.Warn("the definition of a prompt changed", "prompt", clip(l.Key, 200), "before", digestOf(was.Definition), "digest", digestOf(l.Definition))
+			}
+		}
+	}
+	if added+changed+len(before) > 0 {
+		u.log.Info("a list changed", "list", k.method, "added", added, "changed", changed, "removed", len(before))
+	}
 }
 
 // digest identifies a definition in the log: the first 16 hex digits of its SHA-256.
-func digest(t *Tool) string {
-	sum := sha256.Sum256(t.Definition)
+func digest(t *Tool) string { return digestOf(t.Definition) }
+
+func digestOf(definition []byte) string {
+	sum := sha256.Sum256(definition)
 	return hex.EncodeToString(sum[:8])
 }

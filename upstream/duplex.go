@@ -151,11 +151,6 @@ func (d *duplex) follow(ctx context.Context, opened func()) error {
 // positive ids.
 const listenID = -1
 
-func (p *peer) listenParams() jsontext.Value {
-	in := wire.Object{{Name: "notifications", Raw: jsontext.Value(`"notifications"`), Value: jsontext.Value(`{"toolsListChanged":true}`)}}
-	return p.params(in, nil, nil)
-}
-
 func (d *duplex) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
 	p := &pendingCall{req: r, answer: make(chan wire.Message, 1), failed: make(chan error, 1)}
 	d.mu.Lock()
@@ -351,7 +346,7 @@ func (d *duplex) notification(m wire.Message) {
 			to = p
 		}
 	case "notifications/subscriptions/acknowledged":
-		to = d.pending[listenID]
+		to = d.pending[subscriptionID(m.Params)]
 	default:
 		d.mu.Unlock()
 		d.events.handle(m)
@@ -361,6 +356,19 @@ func (d *duplex) notification(m wire.Message) {
 	if to != nil {
 		to.notify(m)
 	}
+}
+
+// subscriptionID is the request of Headgate's own that a message about a subscription names.
+func subscriptionID(params jsontext.Value) int64 {
+	obj, _ := wire.ParseObject(params)
+	raw, _ := obj.Get("_meta")
+	meta, _ := wire.ParseObject(raw)
+	id, has := meta.Get("io.modelcontextprotocol/subscriptionId")
+	n, ok := wire.ID(id).Int64()
+	if !has || !ok {
+		return listenID
+	}
+	return n
 }
 
 func (d *duplex) warn(msg string, args ...any) {

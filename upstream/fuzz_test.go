@@ -63,7 +63,7 @@ func FuzzListPage(f *testing.F) {
 			return
 		}
 		c := &Catalogue{TTL: -1}
-		c.limitTTL(result)
+		limitTTL(&c.TTL, result)
 		if c.TTL < -1 || c.TTL > 24*time.Hour {
 			t.Errorf("the TTL is %v", c.TTL)
 		}

@@ -103,13 +103,22 @@ func (r *request) cancellable() bool {
 
 // events receives what a server says outside any request.
 type events struct {
-	// listChanged is called for notifications/tools/list_changed. It must not block.
+	// listChanged is called for the list_changed notification of any list. It must not block.
 	listChanged func()
+	// updated is called for notifications/resources/updated. It must not block.
+	updated func(params jsontext.Value)
 }
 
 func (e events) handle(m wire.Message) {
-	if m.Method == "notifications/tools/list_changed" && e.listChanged != nil {
-		e.listChanged()
+	switch m.Method {
+	case "notifications/tools/list_changed", "notifications/prompts/list_changed", "notifications/resources/list_changed":
+		if e.listChanged != nil {
+			e.listChanged()
+		}
+	case "notifications/resources/updated":
+		if e.updated != nil {
+			e.updated(m.Params)
+		}
 	}
 }
 

@@ -223,8 +223,8 @@ func (u *Upstream) logFindings(old, c *Catalogue) {
 // many servers are not asked at once.
 func (u *Upstream) refreshAfter() time.Duration {
 	d := u.opts.Refresh
-	if c := u.Catalogue(); c != nil && c.TTL >= 0 {
-		d = max(c.TTL, minRefresh)
+	if c := u.Catalogue(); c != nil {
+		d = c.refreshAfter(d)
 	}
 	return d + rand.N(d/10+1)
 }
@@ -232,7 +232,7 @@ func (u *Upstream) refreshAfter() time.Duration {
 // followStream holds the stream on which the server announces changes. What happened while there was
 // no stream is caught by reading once more when it stands.
 func (u *Upstream) followStream(ctx context.Context, l *link) {
-	if !hasListChanged(l.peer.capabilities) {
+	if !l.peer.speaksUp() {
 		return
 	}
 	pause := backoff.NewExponentialBackOff()
@@ -244,6 +244,9 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 		err := l.follow(ctx, func() {
 			stood = true
 			signal(u.gap)
+			if l.peer.era == Legacy {
+				u.watches.missed() // updates come on this stream
+			}
 		})
 		switch {
 		case ctx.Err() != nil:

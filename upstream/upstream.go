@@ -101,6 +101,7 @@ type Upstream struct {
 	kick      chan struct{} // capacity 1: somebody needs the server now
 	logLevel  atomic.Int32  // legacy: the level set on the current link, as an index into logLevels; -1 for none
 
+	watches  *watches
 	breaker  *breaker
 	slots    *slots
 	budget   retryBudget
@@ -158,6 +159,7 @@ func newUpstream(cfg *configs.Upstream, opts Options) *Upstream {
 		moved:   make(chan struct{}),
 		atOnce:  newLimiter(5, 10*time.Second),
 		doubts:  newLimiter(1, time.Minute),
+		watches: newWatches(),
 		breaker: newBreaker(cfg.Breaker),
 		slots:   newSlots(cfg.Concurrent, cfg.QueueTimeout),
 		budget:  retryBudget{tokens: retryStock},
@@ -213,6 +215,9 @@ type Status struct {
 	Era       string         `json:"era,omitempty"`
 	Version   string         `json:"version,omitempty"`
 	Tools     int            `json:"tools"`
+	Prompts   int            `json:"prompts"`
+	Resources int            `json:"resources"`
+	Templates int            `json:"templates"` // of resources
 	Findings  int            `json:"findings"`
 	Reason    failure.Reason `json:"reason,omitempty"`  // why it is not up
 	Error     string         `json:"error,omitempty"`   // the same in words, without secrets
@@ -246,6 +251,7 @@ func (u *Upstream) Status() Status {
 	u.mu.Unlock()
 	if c := u.Catalogue(); c != nil {
 		s.Tools, s.Findings = len(c.Tools), len(c.Findings)
+		s.Prompts, s.Resources, s.Templates = len(c.Prompts.Items), len(c.Resources.Items), len(c.Templates.Items)
 	}
 	s.Sessions = u.apart.count()
 	return s
@@ -263,7 +269,7 @@ func (u *Upstream) events() events {
 	if u.parent != nil {
 		return u.parent.events()
 	}
-	return events{listChanged: func() { signal(u.changed) }}
+	return events{listChanged: func() { signal(u.changed) }, updated: u.watches.updated}
 }
 
 func signal(c chan struct{}) {
@@ -300,6 +306,7 @@ func (u *Upstream) Run(ctx context.Context) {
 	probing, stopProbing := context.WithCancel(ctx)
 	var prober sync.WaitGroup
 	prober.Go(func() { u.probeBreaker(probing) })
+	prober.Go(func() { u.keepWatches(probing) })
 	defer prober.Wait()
 	defer stopProbing()
 	defer u.transition(func() { u.state, u.link = Stopped, nil })

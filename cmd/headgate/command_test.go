@@ -223,3 +223,31 @@ func TestCallPrintsWhatTheServerSaid(t *testing.T) {
 		t.Errorf("the server got %q", calls)
 	}
 }
+
+// Prompts and resources are listed and explained as tools are.
+func TestToolsPromptsAndResources(t *testing.T) {
+	list := func(raw string) func(c *mcptest.Call) { return func(c *mcptest.Call) { c.Result(raw) } }
+	s := &mcptest.Server{Capabilities: `{"prompts":{},"resources":{}}`, Methods: map[string]func(c *mcptest.Call){
+		"prompts/list":             list(`{"prompts":[{"name":"greet","description":"Says hello"},{"name":"hide"}]}`),
+		"resources/list":           list(`{"resources":[{"uri":"r://x","name":"X"},{"uri":"r://secret","name":"S"}]}`),
+		"resources/templates/list": list(`{"resourceTemplates":[{"uriTemplate":"r://{id}","name":"All of them"}]}`),
+	}}
+	config := write(t, t.TempDir(), "headgate.yaml", fmt.Sprintf(
+		"upstreams:\n  a: {type: http, url: %q}\nauth: {api_keys: [{name: k, sha256: %q, subject: ann, teams: [t]}]}\nteams: {t: {upstreams: [a], rules: [{allow: ['*']}, {deny: ['*hide', '*secret']}]}}\n",
+		s.StartHTTP(t).URL, strings.Repeat("0", 64)))
+	for _, tt := range []struct {
+		flags      []string
+		want, none string
+	}{
+		{[]string{"--prompts"}, "a_greet  a       Says hello", "a_hide"},
+		{[]string{"--prompts", "--explain"}, `a_hide   no       teams.t.rules[1] denies "*hide"`, "r://x"},
+		{[]string{"--resources"}, "r://{id}  a       All of them", "secret"},
+		{[]string{"--resources", "--explain"}, `r://secret  no       teams.t.rules[1] denies "*secret"`, "a_greet"},
+		{[]string{"--resources", "--json"}, `"original": "r://x"`, "secret"},
+	} {
+		out, errs, err := headgate(t, append([]string{"tools", "-c", config, "--as", "ann"}, tt.flags...)...)
+		if err != nil || !strings.Contains(out, tt.want) || strings.Contains(out, tt.none) {
+			t.Errorf("%v: %v %s\n%s", tt.flags, err, errs, out)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,11 +93,11 @@ func (v *viewer) caller(cfg *configs.Config) (authz.Caller, error) {
 var errNoEndpoint = errors.New("this caller has no such endpoint: it is not in that team")
 
 func newTools(e *env) *cobra.Command {
-	var asJSON, findings, explain bool
+	var asJSON, findings, explain, prompts, resources bool
 	var who viewer
 	c := &cobra.Command{
 		Use:   "tools",
-		Short: "List the tools that clients are offered",
+		Short: "List the tools that clients are offered, or the prompts or resources",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return e.withGateway(c.Context(), func(_ context.Context, cfg *configs.Config, g *gateway.Gateway) error {
@@ -110,8 +111,15 @@ func newTools(e *env) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				var listings []gateway.Listing // none: the tools
+				if prompts {
+					listings = append(listings, gateway.Prompts)
+				}
+				if resources {
+					listings = append(listings, gateway.Resources, gateway.Templates)
+				}
 				if explain {
-					list, ok := g.Explain(caller, who.team)
+					list, ok := explained(g, caller, who.team, listings)
 					if !ok {
 						return errNoEndpoint
 					}
@@ -120,12 +128,15 @@ func newTools(e *env) *cobra.Command {
 					}
 					return printExplained(e.stdout, list)
 				}
-				list, ok := g.Tools(caller, who.team)
+				list, ok := offered(g, caller, who.team, listings)
 				if !ok {
 					return errNoEndpoint
 				}
 				if asJSON {
 					return writeIndented(e.stdout, list)
+				}
+				if listings != nil {
+					return printOffers(e.stdout, list)
 				}
 				return printTools(e.stdout, e.stderr, list)
 			})
@@ -135,8 +146,57 @@ func newTools(e *env) *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&findings, "findings", false, "print what was withheld or repaired, and why, instead of the tools")
 	c.Flags().BoolVar(&explain, "explain", false, "print every tool with whether the caller may use it, and the rule that decides")
+	c.Flags().BoolVar(&prompts, "prompts", false, "list the prompts instead of the tools")
+	c.Flags().BoolVar(&resources, "resources", false, "list the resources and resource templates instead of the tools")
 	who.flags(c)
 	return c
+}
+
+// offered lists the tools, or what is in other listings.
+func offered(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) (list []gateway.ToolInfo, ok bool) {
+	if listings == nil {
+		return g.Tools(caller, team)
+	}
+	list = []gateway.ToolInfo{}
+	for _, l := range listings {
+		part, ok := g.Offers(caller, team, l)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, part...)
+	}
+	return list, true
+}
+
+// explained is the same with what the caller is not shown.
+func explained(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) (list []gateway.Explained, ok bool) {
+	if listings == nil {
+		return g.Explain(caller, team)
+	}
+	list = []gateway.Explained{}
+	for _, l := range listings {
+		part, ok := g.ExplainOffers(caller, team, l)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, part...)
+	}
+	return list, true
+}
+
+func printOffers(w io.Writer, list []gateway.ToolInfo) error {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tSERVER\tDESCRIPTION")
+	for _, o := range list {
+		var def struct{ Name, Title, Description string }
+		_ = json.Unmarshal(o.Definition, &def)
+		text := cmp.Or(def.Description, def.Title)
+		if def.Name != o.Name {
+			text = cmp.Or(text, def.Name)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", printable(o.Name), o.Server, shorten(printable(text), 60))
+	}
+	return tw.Flush()
 }
 
 func printExplained(w io.Writer, list []gateway.Explained) error {
@@ -150,7 +210,7 @@ func printExplained(w io.Writer, list []gateway.Explained) error {
 		case t.Decision.Allowed:
 			may = "yes"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", t.Name, may, printable(t.Decision.Why))
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", printable(t.Name), may, printable(t.Decision.Why))
 	}
 	return tw.Flush()
 }
