@@ -127,3 +127,21 @@ func TestExemplars(t *testing.T) {
 	}
 	t.Errorf("no bucket names the trace:\n%.2000s", text)
 }
+
+// TestBreakerOfWhatIsGone: a gauge that nobody will set again does not stay where it was.
+func TestBreakerOfWhatIsGone(t *testing.T) {
+	lost := &mcptest.Server{Tools: []mcptest.Tool{{Def: `{"name":"plain","inputSchema":{"type":"object"}}`, Call: failing()["reset"]}}}
+	upstreams := map[string]string{"x": entry(lost.StartHTTP(t), `"breaker":{"failures":1,"open_for":"1h"}`, `"retries":0`)}
+	g := launchTold(t, parseConfig(t, upstreams), Options{})
+	g.awaitMetric(1, "headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "closed")
+	g.traced("", `"lost"`, "x_plain", "")
+	g.awaitMetric(1, "headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "open")
+	g.traced("", `"open"`, "x_plain", "")
+	if line := g.accessLine("open"); line["outcome"] != "breaker_open" || line["sent"] != "not_started" || line["attempts"] != 0.0 {
+		t.Errorf("the log says %v", line)
+	}
+	if err := g.Apply(parseConfig(t, nil)); err != nil {
+		t.Fatal(err)
+	}
+	g.awaitMetric(0, "headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "open")
+}

@@ -51,7 +51,7 @@ func outcomeGate(t *testing.T, protocol string) *observed {
 		entries[id] = entry(s.StartHTTP(t), `"call_timeout":"200ms"`)
 	}
 	down := (&mcptest.Server{Tools: mcptest.Builtin("echo")}).StartHTTP(t)
-	entries["down"] = entry(down)
+	entries["down"] = entry(down, `"retries":0`)
 	var ids []string
 	for id := range entries {
 		ids = append(ids, `"`+id+`"`)

@@ -107,6 +107,7 @@ func (u *Upstream) probeBreaker(ctx context.Context) {
 	if b.cb == nil {
 		return
 	}
+	defer u.opts.Telemetry.Breaker(u.cfg.ID, "") // an upstream that is gone has no breaker that is open
 	said := gobreaker.StateClosed
 	for {
 		now := b.cb.State()

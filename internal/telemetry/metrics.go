@@ -146,7 +146,7 @@ const (
 	BreakerHalfOpen BreakerState = "half_open"
 )
 
-// Breaker says which state the breaker of an upstream is in.
+// Breaker says which state the breaker of an upstream is in; "" if there is none any more.
 func (t *Telemetry) Breaker(upstream string, now BreakerState) {
 	if t == nil {
 		return
