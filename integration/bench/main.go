@@ -22,6 +22,7 @@ import (
 
 type options struct {
 	headgate   string
+	against    string
 	rounds     int
 	time       time.Duration
 	ways, only string
@@ -39,6 +40,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.headgate, "headgate", "bin/headgate", "the built headgate `FILE`")
+	flag.StringVar(&o.against, "against", "", "also measure an earlier build of headgate, a `FILE`, as the way \"before\"")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often every measurement is made")
 	flag.DurationVar(&o.time, "time", time.Second, "how long a measurement takes")
 	flag.StringVar(&o.ways, "ways", "", "measure only these `WAYS`, with commas between: "+strings.Join(wayNames(), ", "))

@@ -130,7 +130,11 @@ func (f *fleet) headgate(ctx context.Context, name string, p place) (endpoint, e
 		return endpoint{}, err
 	}
 	defer log.Close()
-	cmd := exec.Command(f.o.headgate, "serve", "--config", base+".yaml")
+	program := f.o.headgate
+	if name == before {
+		program = f.o.against
+	}
+	cmd := exec.Command(program, "serve", "--config", base+".yaml")
 	cmd.Env = w.environ(os.Environ(), f.collector.addr)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

@@ -34,6 +34,9 @@ type row struct {
 	P50ToProxy         float64 `json:"p50_to_proxy,omitempty"`
 	CPUToProxy         float64 `json:"cpu_to_proxy,omitempty"`
 	AllocsToProxy      float64 `json:"allocs_to_proxy,omitempty"`
+
+	ThroughputToBefore float64 `json:"throughput_to_before,omitempty"`
+	CPUToBefore        float64 `json:"cpu_to_before,omitempty"`
 }
 
 // The quantities of a sample, as they are reported.
@@ -83,6 +86,9 @@ func (all *results) rows() []row {
 			w.P50ToProxy = median(ratios(r, p, p50))
 			w.CPUToProxy = median(ratios(r, p, cpu))
 			w.AllocsToProxy = median(ratios(r, p, allocs))
+		}
+		if b := all.find(r.load.name, before); b != nil && r.way == full {
+			w.ThroughputToBefore, w.CPUToBefore = median(ratios(r, b, throughput)), median(ratios(r, b, cpu))
 		}
 		out = append(out, w)
 	}
@@ -148,6 +154,11 @@ func (r report) writeText(w io.Writer) error {
 	}
 	if err := tw.Flush(); err != nil {
 		return err
+	}
+	for _, x := range r.Rows {
+		if x.CPUToBefore != 0 {
+			fmt.Fprintf(w, "\n%s, to before: throughput %.2f, CPU per request %.2f", x.Workload, x.ThroughputToBefore, x.CPUToBefore)
+		}
 	}
 	for _, f := range r.Footprints {
 		fmt.Fprintf(w, "\n%s: %s", f.Name, f)

@@ -26,6 +26,7 @@ const (
 	full     = "full"
 	traced1  = "traced-1"
 	tracedAl = "traced-100"
+	before   = "before"
 )
 
 var ways = []way{
@@ -36,6 +37,7 @@ var ways = []way{
 	{name: full, full: true}, // headgate with API keys, teams, limits, metrics and a line of log for each request
 	{name: traced1, full: true, traced: "0.01"},
 	{name: tracedAl, full: true, traced: "1"},
+	{name: before, full: true}, // full with another build, to see what a change does
 }
 
 func wayNames() (names []string) {

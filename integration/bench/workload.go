@@ -44,6 +44,9 @@ func workloads() []workload {
 		if w.ways == nil {
 			w.ways = wayNames()
 		}
+		if slices.Contains(w.ways, full) && !slices.Contains(w.ways, before) {
+			w.ways = append(slices.Clip(w.ways), before)
+		}
 		w.name += fmt.Sprintf(" c=%d", w.concurrency)
 		all = append(all, w)
 	}
@@ -96,7 +99,9 @@ func chosen(o options) ([]workload, error) {
 	}
 	var out []workload
 	for _, l := range workloads() {
-		l.ways = slices.DeleteFunc(slices.Clone(l.ways), func(name string) bool { return !slices.Contains(wanted, name) })
+		l.ways = slices.DeleteFunc(slices.Clone(l.ways), func(name string) bool {
+			return !slices.Contains(wanted, name) || name == before && o.against == ""
+		})
 		if o.smoke {
 			l.concurrency = min(l.concurrency, 4)
 		}
