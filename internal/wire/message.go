@@ -94,16 +94,14 @@ func Parse(data []byte) (Message, error) {
 func (e *envelope) read(data []byte) *Error {
 	s := newScanner(data)
 	defer s.release()
-	switch s.dec.PeekKind() {
+	switch s.first() {
 	case '{':
 	case '[':
 		return refuse(CodeInvalidRequest, "batches are not supported")
 	default:
 		return notObject(s, CodeInvalidRequest, "message is not an object")
 	}
-	if err := s.open(); err != nil {
-		return syntaxError(err)
-	}
+	s.open()
 	var fault *Error
 	var others nameSet
 	for {
@@ -141,9 +139,10 @@ func (e *envelope) read(data []byte) *Error {
 
 // notObject is the refusal of a text that does not start an object: by what it is, if it is JSON at all.
 func notObject(s *scanner, code int64, message string) *Error {
-	if len(trimSpace(s.data)) == 0 {
+	if skipSpace(s.data, 0) == len(s.data) {
 		return refuse(CodeParse, "no JSON value")
 	}
+	s.decode(s.data)
 	if _, err := s.dec.ReadValue(); err != nil {
 		return syntaxError(err)
 	}

@@ -29,16 +29,14 @@ func ParseObject(v jsontext.Value) (Object, error) {
 	}
 	s := newScanner(v)
 	defer s.release()
-	switch s.dec.PeekKind() {
+	switch s.first() {
 	case '{':
 	case '[':
 		return nil, refuse(CodeInvalidParams, "value is not an object")
 	default:
 		return nil, notObject(s, CodeInvalidParams, "value is not an object")
 	}
-	if err := s.open(); err != nil {
-		return nil, syntaxError(err)
-	}
+	s.open()
 	o := make(Object, 0, 8)
 	var names nameSet
 	for {
