@@ -21,6 +21,7 @@ import (
 type Call struct {
 	Method string
 	Params wire.Object // the client's params; nil when it sent none
+	Meta   wire.Object // the members of its params._meta; nil if they have not been read
 	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
 	Tool   *Tool       // the tool called, for Mcp-Param-* headers; nil when the method calls none
 	// Repeatable says that the call may run twice without harm, so that it may be sent again after it may
@@ -110,7 +111,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		return u.attemptApart(ctx, k)
 	}
 	r := &request{id: u.ids.Add(1), method: c.Method, caller: &c.Caller, tries: k.tries, onReply: k.clock.reply}
-	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel}
+	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel, meta: c.Meta}
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
 	}
@@ -308,6 +309,12 @@ func (u *Upstream) ensureLogLevel(ctx context.Context, l *link, level string) {
 // live returns the current link. While the server is being connected it waits, and when the server
 // was down it asks for an attempt and waits for that, both for a bounded time.
 func (u *Upstream) live(ctx context.Context) (*link, error) {
+	u.mu.Lock()
+	l := u.link
+	u.mu.Unlock()
+	if l != nil {
+		return l, nil
+	}
 	t := time.NewTimer(u.linkWait())
 	defer t.Stop()
 	seen := -1

@@ -143,7 +143,7 @@ func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, e
 }
 
 func (s *streamable) exchange(ctx context.Context, r *request) (wire.Message, error) {
-	resp, err := s.post(ctx, wire.AppendRequest(nil, r.id, r.method, r.params), r.method, r)
+	resp, err := s.post(ctx, wire.AppendRequest(make([]byte, 0, len(r.method)+len(r.params)+64), r.id, r.method, r.params), r.method, r)
 	if err != nil {
 		return wire.Message{}, err
 	}
@@ -213,6 +213,9 @@ func (s *streamable) hopFault(status int, m wire.Message) error {
 	p := s.peer.Load()
 	if p == nil || p.probing {
 		return nil // the prober judges
+	}
+	if status != http.StatusBadRequest && status != http.StatusNotFound {
+		return nil // as nearly always: the hop is only doubted with one of these
 	}
 	code, text, _ := wire.ErrorCode(m.Error)
 	cause := fmt.Errorf("HTTP %d, error %d %q", status, code, s.redact.clip(text, 100))
