@@ -74,7 +74,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		refuse(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 		return
 	}
@@ -123,6 +123,15 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 	} else {
 		g.serveLegacy(p)
 	}
+}
+
+// isJSON reports whether a Content-Type is that of JSON.
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && t == "application/json"
 }
 
 // wholeBody is the size in bytes up to which a body is given its memory before it has arrived.

@@ -102,7 +102,9 @@ func (s *streamable) close() {
 // headers builds the headers of one request from scratch: nothing of the client's own request is in
 // them but what the configuration lets through.
 func (s *streamable) headers(method string) http.Header {
-	h := maps.Clone(s.configured)
+	// With room for all that is put in, the map does not grow.
+	h := make(http.Header, len(s.configured)+8)
+	maps.Copy(h, s.configured)
 	h["Accept"] = []string{"application/json, text/event-stream"}
 	if p := s.peer.Load(); p != nil {
 		// The header came with 2025-06-18.
