@@ -39,7 +39,7 @@ func verdictOf(a answer) verdict {
 		v.outcome = string(a.failed.Reason)
 	case a.silent:
 		v.outcome = outcomeCancelled
-	case a.err == nil && isToolError(a.result):
+	case a.err == nil && !a.plain && isToolError(a.result):
 		v.outcome = outcomeToolError
 	}
 	return v

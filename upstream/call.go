@@ -48,6 +48,8 @@ type Reply struct {
 	Result jsontext.Value
 	Error  jsontext.Value
 	Era    Era // of the server
+	// Plain says that Result is known to have no member isError with the value true.
+	Plain bool
 }
 
 const (
@@ -221,7 +223,7 @@ func (u *Upstream) reply(l *link, m wire.Message) (*Reply, error) {
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Unknown,
 			Cause: errors.New("the result is not an object")}
 	}
-	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era}, nil
+	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era, Plain: m.Plain}, nil
 }
 
 func (u *Upstream) callHeaders(l *link, c *Call) http.Header {

@@ -24,14 +24,13 @@ type Object []Member
 // trailing data; nested values are checked for syntax and for MaxDepth only. Every error is an [*Error], with
 // CodeParse for text that is not JSON and CodeInvalidParams otherwise.
 func ParseObject(v jsontext.Value) (Object, error) {
-	if !utf8.Valid(v) {
-		return nil, refuse(CodeParse, "object is not valid UTF-8")
-	}
 	s := newScanner(v)
 	defer s.release()
-	switch s.first() {
-	case '{':
-	case '[':
+	switch c := s.first(); {
+	case c == '{':
+	case !utf8.Valid(v):
+		return nil, notUTF8("object")
+	case c == '[':
 		return nil, refuse(CodeInvalidParams, "value is not an object")
 	default:
 		return nil, notObject(s, CodeInvalidParams, "value is not an object")
@@ -41,6 +40,9 @@ func ParseObject(v jsontext.Value) (Object, error) {
 	var names nameSet
 	for {
 		rawName, value, ok, err := s.next()
+		if err == errUTF8 {
+			return nil, notUTF8("object")
+		}
 		if err == errDepth {
 			return nil, refuse(CodeInvalidParams, "object is nested deeper than %d levels", MaxDepth)
 		}

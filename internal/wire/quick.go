@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -35,7 +37,12 @@ func (s *scanner) quick() (name, value jsontext.Value, done, ok bool) {
 		return nil, nil, false, false
 	}
 	start := skipSpace(d, colon+1)
-	end, ok := skipValue(d, start)
+	var end int
+	if start < len(d) && d[start] == '{' && string(d[i:afterName]) == `"result"` {
+		end, s.plain, ok = skipResult(d, start)
+	} else {
+		end, ok = skipValue(d, start, 0)
+	}
 	if !ok {
 		return nil, nil, false, false
 	}
@@ -44,9 +51,44 @@ func (s *scanner) quick() (name, value jsontext.Value, done, ok bool) {
 	return d[i:afterName:afterName], d[start:end:end], false, true
 }
 
-// skipValue returns the end of the value that begins at i, which stands in an object of the first level. It reports
+// skipResult is skipValue of an object at i in an object of the first level. plain says that it has no member
+// isError with the value true: most results have none, and need not be searched for it again.
+func skipResult(d []byte, i int) (end int, plain, ok bool) {
+	plain = true
+	i = skipSpace(d, i+1)
+	if i < len(d) && d[i] == '}' {
+		return i + 1, plain, true
+	}
+	for {
+		value, ok := skipName(d, i)
+		if !ok {
+			return 0, false, false
+		}
+		end, ok := skipValue(d, value, 1)
+		if !ok {
+			return 0, false, false
+		}
+		name := d[i:value]
+		if d[value] == 't' && bytes.HasPrefix(name, []byte(`"isError"`)) || bytes.IndexByte(name, '\\') >= 0 {
+			plain = false // or it has, and its name is written in another way
+		}
+		if i = skipSpace(d, end); i == len(d) {
+			return 0, false, false
+		}
+		switch d[i] {
+		case ',':
+			i = skipSpace(d, i+1)
+		case '}':
+			return i + 1, plain, true
+		default:
+			return 0, false, false
+		}
+	}
+}
+
+// skipValue returns the end of the value that begins at i, in a container that is levels below the first. It reports
 // false for what is no value, or nested too deep.
-func skipValue(d []byte, i int) (end int, ok bool) {
+func skipValue(d []byte, i, levels int) (end int, ok bool) {
 	var (
 		objects [(MaxDepth + 63) / 64]uint64 // by level, whether it is an object
 		depth   = 0                          // within the value
@@ -60,7 +102,7 @@ func skipValue(d []byte, i int) (end int, ok bool) {
 		ok = true
 		switch c := d[i]; c {
 		case '{', '[':
-			if depth++; depth >= MaxDepth {
+			if depth++; depth+levels >= MaxDepth {
 				return 0, false
 			}
 			i = skipSpace(d, i+1)
@@ -150,12 +192,14 @@ func skipString(d []byte, i int) (end int, ok bool) {
 		return 0, false
 	}
 	i++
+	start, all := i, uint64(0) // all: whether there is a byte beyond ASCII
 	for {
 		// Eight bytes at once that are none of the quote, the backslash and the control characters: the high bit of
 		// each byte that is one ends up set in stop, and so may those above the lowest that is.
 		for i+8 <= len(d) {
 			x := binary.LittleEndian.Uint64(d[i:])
 			quote, back := x^('"'*low), x^('\\'*low)
+			all |= x
 			stop := ((x-' '*low)&^x | (quote-low)&^quote | (back-low)&^back) & high
 			if stop != 0 {
 				i += bits.TrailingZeros64(stop) / 8
@@ -168,10 +212,11 @@ func skipString(d []byte, i int) (end int, ok bool) {
 		}
 		switch c := d[i]; {
 		case c == '"':
-			return i + 1, true
+			return i + 1, all&high == 0 || utf8.Valid(d[start:i])
 		case c < ' ':
 			return 0, false
 		case c != '\\':
+			all |= uint64(c)
 			i++
 			continue
 		}

@@ -13,13 +13,16 @@ import (
 // MaxDepth is how deep objects and arrays may nest anywhere in a message; the message itself is the first level.
 const MaxDepth = 1000
 
-var errDepth = errors.New("nested too deep")
+var (
+	errDepth = errors.New("nested too deep")
+	errUTF8  = errors.New("not valid UTF-8")
+)
 
 // scanner walks the members of one object and slices their texts out of the input.
 //
-// It reads with duplicate names and invalid UTF-8 allowed, because both are legal in values that only pass:
+// The decoder reads with duplicate names and invalid UTF-8 allowed, because both are legal in values that only pass:
 // the names of the object itself are checked by the callers, and raw bytes that are not UTF-8 are refused
-// before the scan, which leaves lone surrogate escapes as the only thing the second option lets through.
+// before it reads, which leaves lone surrogate escapes as the only thing the second option lets through.
 //
 // Members are found the quick way until something stands in it; then the decoder takes over.
 type scanner struct {
@@ -27,9 +30,11 @@ type scanner struct {
 	at   int  // behind what was read; not kept once the decoder has taken over
 	n    int  // members read
 	slow bool // the decoder has taken over
-	src  bytes.Buffer
-	dec  jsontext.Decoder
-	opts []jsontext.Options
+	// plain says that there was a member "result", an object that has no isError: true.
+	plain bool
+	src   bytes.Buffer
+	dec   jsontext.Decoder
+	opts  []jsontext.Options
 }
 
 var scanners = sync.Pool{New: func() any {
@@ -43,7 +48,7 @@ func newScanner(data []byte) *scanner {
 }
 
 func (s *scanner) reset(data []byte) {
-	s.data, s.at, s.n, s.slow = data, 0, 0, false
+	s.data, s.at, s.n, s.slow, s.plain = data, 0, 0, false, false
 }
 
 // release returns s to the pool without a hold on the caller's bytes.
@@ -64,6 +69,10 @@ func (s *scanner) decode(data []byte) {
 
 // takeOver has the decoder read what was read already.
 func (s *scanner) takeOver() error {
+	if !utf8.Valid(s.data) {
+		return errUTF8
+	}
+	s.plain = false
 	s.decode(s.data)
 	if _, err := s.dec.ReadToken(); err != nil {
 		return err
@@ -283,6 +292,8 @@ func intern(b []byte) string {
 		return "io.modelcontextprotocol/clientInfo"
 	case "io.modelcontextprotocol/clientCapabilities":
 		return "io.modelcontextprotocol/clientCapabilities"
+	case "2026-07-28":
+		return "2026-07-28"
 	case "tools/call":
 		return "tools/call"
 	case "tools/list":
