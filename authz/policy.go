@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/google/cel-go/cel"
 
@@ -290,25 +291,35 @@ func matches(list []pattern, i *Item) *pattern {
 
 // Rights is a text that two callers share only if the policy cannot tell them apart in these teams.
 func (p *Policy) Rights(c Caller, teams []string) string {
-	own := make([]string, 0, len(teams))
+	return string(p.AppendRights(nil, c, teams))
+}
+
+// AppendRights appends what Rights returns.
+func (p *Policy) AppendRights(dst []byte, c Caller, teams []string) []byte {
 	for _, name := range teams {
 		if p.teams[name] != nil && c.InTeam(name) {
-			own = append(own, name)
+			dst = appendPart(dst, name)
 		}
 	}
-	scopes := make([]string, 0, len(c.Scopes))
+	dst = append(dst, ';')
 	for _, s := range c.Scopes {
 		if p.uses.scopes || p.requires[s] {
-			scopes = append(scopes, s)
+			dst = appendPart(dst, s)
 		}
 	}
-	parts := []any{own, scopes}
 	if p.uses.teams {
-		parts = append(parts, c.Teams)
+		dst = append(dst, ';')
+		for _, name := range c.Teams {
+			dst = appendPart(dst, name)
+		}
 	}
 	if p.uses.subject {
-		parts = append(parts, c.Issuer, c.Subject)
+		dst = appendPart(appendPart(append(dst, ';'), c.Issuer), c.Subject)
 	}
+	if !p.uses.allClaims && len(p.uses.claims) == 0 {
+		return dst
+	}
+	var parts []any
 	if p.uses.allClaims {
 		parts = append(parts, c.Claims)
 	} else {
@@ -320,7 +331,13 @@ func (p *Policy) Rights(c Caller, teams []string) string {
 	b, err := json.Marshal(parts)
 	if err != nil {
 		// Claims come from JSON, so this cannot be; a caller of its own is the safe answer.
-		return fmt.Sprintf("%q %q %q", c.Key(), own, c.Scopes)
+		return fmt.Appendf(dst, "!%q %q %q", c.Key(), teams, c.Scopes)
 	}
-	return string(b)
+	return append(append(dst, ';'), b...)
+}
+
+// appendPart writes a text so that its end is known whatever is in it.
+func appendPart(dst []byte, s string) []byte {
+	dst = strconv.AppendInt(dst, int64(len(s)), 10)
+	return append(append(dst, ':'), s...)
 }

@@ -23,6 +23,7 @@ type answer struct {
 	err    jsontext.Value
 	status int  // HTTP status for modern clients; 0 means 200
 	silent bool // nothing is sent: the client cancelled, or, with a result, everything has been said
+	plain  bool // result is known not to say isError: true
 	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
 	// status 403 in both eras.
 	stepUp []string

@@ -57,6 +57,7 @@ func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstr
 	reply, err := e.owner.Call(ctx, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
+		Meta:         x.meta,
 		Name:         e.name,
 		Edits:        e.edits,
 		Capabilities: x.capabilities,

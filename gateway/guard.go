@@ -88,6 +88,10 @@ func accepts(r *http.Request) acceptable {
 	var a acceptable
 	silent := true // no header, or one that says nothing
 	for _, v := range r.Header.Values("Accept") {
+		if v == "application/json, text/event-stream" {
+			a.json, a.stream, silent = true, true, false // as the specification has it, and nearly all clients
+			continue
+		}
 		for part := range strings.SplitSeq(v, ",") {
 			if part = strings.TrimSpace(part); part == "" {
 				continue

@@ -21,6 +21,8 @@ type exchange struct {
 	era     upstream.Era
 	method  string
 	params  wire.Object // nil when there are none
+	meta    wire.Object // the members of params._meta
+	given   *given      // where they come from, if they have been read already
 	header  http.Header // nil on stdio
 	id      wire.ID
 	routed  route
@@ -167,6 +169,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	reply, err := t.owner.Call(ctx, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
+		Meta:         x.meta,
 		Name:         t.definition.Name,
 		Tool:         t.definition,
 		Repeatable:   t.repeatable,

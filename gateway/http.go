@@ -74,7 +74,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		refuse(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 		return
 	}
@@ -114,7 +114,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 		g.reply((&post{guest: at, w: w, r: r, accept: accept}).responder(), m.ID, upstream.Modern, headerMismatch("Mcp-Protocol-Version is given more than once"))
 		return
 	}
-	p := &post{guest: at, w: w, r: r, accept: accept, m: m}
+	p := &post{guest: at, w: w, r: r, accept: accept, m: m, given: readGiven(m)}
 	if len(header) == 1 {
 		p.version = header[0]
 	}
@@ -123,6 +123,15 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 	} else {
 		g.serveLegacy(p)
 	}
+}
+
+// isJSON reports whether a Content-Type is that of JSON.
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && t == "application/json"
 }
 
 // wholeBody is the size in bytes up to which a body is given its memory before it has arrived.
@@ -146,6 +155,7 @@ type post struct {
 	r       *http.Request
 	accept  acceptable
 	m       wire.Message
+	given   *given // of m
 	version string // Mcp-Protocol-Version, "" when absent
 }
 
@@ -160,7 +170,7 @@ func (p *post) responder() *responder {
 // modern if it carries a protocol version in _meta, or names in its header a version that is not one
 // of the handshake's. An initialize without one in _meta is the handshake whatever its header says.
 func (p *post) modern() bool {
-	if _, has := bodyVersion(p.m); has {
+	if _, has := p.given.version(); has {
 		return true
 	}
 	if p.m.Kind == wire.KindRequest && p.m.Method == "initialize" {
@@ -181,7 +191,7 @@ func (g *Gateway) serveModern(p *post) {
 		return
 	}
 	out := p.responder()
-	x := &exchange{guest: p.guest, header: p.r.Header, notify: out.notify}
+	x := &exchange{guest: p.guest, given: p.given, header: p.r.Header, notify: out.notify}
 	var sub *subscription
 	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := p.readModern(x)
@@ -203,7 +213,7 @@ func (g *Gateway) serveModern(p *post) {
 
 // readModern reads a modern request and checks its headers against its body ("Server Validation").
 func (p *post) readModern(x *exchange) (a answer, ok bool) {
-	body, _ := bodyVersion(p.m)
+	body, _ := p.given.version()
 	switch {
 	case p.version == "":
 		return headerMismatch("Mcp-Protocol-Version is missing"), false

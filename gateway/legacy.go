@@ -44,7 +44,7 @@ func (g *Gateway) serveLegacy(p *post) {
 	ctx, cancel := context.WithCancel(p.r.Context())
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
-	x := &exchange{guest: p.guest, era: upstream.Legacy, header: p.r.Header, notify: out.notify}
+	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header, notify: out.notify}
 	g.reply(out, p.m.ID, upstream.Legacy, g.observe(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 
@@ -67,7 +67,7 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 // openSession answers initialize. A session id that comes with it is of an earlier session and means
 // nothing here.
 func (g *Gateway) openSession(p *post, out *responder) {
-	x := &exchange{guest: p.guest, era: upstream.Legacy, header: p.r.Header}
+	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header}
 	opened := false
 	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := x.read(p.m)

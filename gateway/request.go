@@ -12,22 +12,25 @@ func (x *exchange) read(m wire.Message) (a answer, ok bool) {
 	if m.Params == nil {
 		return answer{}, true
 	}
-	params, err := wire.ParseObject(m.Params)
-	if err != nil {
-		return invalidParams("params: " + err.Error()), false
+	in := x.given
+	if in == nil {
+		in = readGiven(m)
 	}
-	if alias := params.Alias(routedParams...); alias != "" {
+	if in.paramsErr != nil {
+		return invalidParams("params: " + in.paramsErr.Error()), false
+	}
+	if alias := in.params.Alias(routedParams...); alias != "" {
 		return invalidParams("params has a member that differs from a known one only in case"), false
 	}
-	x.params = params
-	raw, has := params.Get("_meta")
-	if !has {
+	x.params = in.params
+	if !in.hasMeta {
 		return answer{}, true
 	}
-	meta, err := wire.ParseObject(raw)
-	if err != nil {
+	if in.metaErr != nil {
 		return invalidParams("params._meta must be an object with unique names"), false
 	}
+	meta := in.meta
+	x.meta = meta
 	if meta.Alias(routedMeta...) != "" {
 		return invalidParams("params._meta has a member that differs from a known one only in case"), false
 	}
@@ -40,29 +43,11 @@ func (x *exchange) read(m wire.Message) (a answer, ok bool) {
 	return answer{}, true
 }
 
-// bodyVersion returns the protocol version that a request names in its _meta; has says that the
-// member is there, and a that it is not a string.
-func bodyVersion(m wire.Message) (version string, has bool) {
-	params, err := wire.ParseObject(m.Params)
-	if err != nil {
-		return "", false
-	}
-	raw, _ := params.Get("_meta")
-	meta, err := wire.ParseObject(raw)
-	if err != nil {
-		return "", false
-	}
-	v, has := meta.Get(metaVersion)
-	version, _ = wire.String(v)
-	return version, has
-}
-
 // readModern reads the protocol fields of a modern request (2026-07-28, basic, "Per-request protocol
 // fields") into x, whose params have been read.
 func (x *exchange) readModern() (a answer, ok bool) {
 	x.era = upstream.Modern
-	raw, _ := x.params.Get("_meta")
-	meta, _ := wire.ParseObject(raw)
+	meta := x.meta
 	v, has := meta.Get(metaVersion)
 	version, isString := wire.String(v)
 	switch {

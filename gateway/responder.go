@@ -174,6 +174,17 @@ func writeJSON(w http.ResponseWriter, status int, message ...[]byte) {
 	h.Set("Content-Length", strconv.Itoa(size))
 	w.WriteHeader(status)
 	rc := http.NewResponseController(w)
+	if size <= writePiece {
+		// One deadline for all parts: each costs a timer.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeLimit))
+		for _, part := range message {
+			if _, err := w.Write(part); err != nil {
+				return
+			}
+		}
+		_ = rc.Flush()
+		return
+	}
 	for _, part := range message {
 		if writePieces(w, rc, part) != nil {
 			return

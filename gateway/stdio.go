@@ -222,7 +222,7 @@ func (c *stdioClient) line(ctx context.Context, line inputLine) {
 		}
 		return
 	}
-	if _, modern := bodyVersion(m); m.Method == "initialize" && !modern {
+	if _, modern := readGiven(m).version(); m.Method == "initialize" && !modern {
 		// In order with what follows, since a client may not wait for the answer before it goes on.
 		c.handshake(ctx, m)
 		return
@@ -314,7 +314,7 @@ func (n *stdioNotifier) close() {
 }
 
 func (c *stdioClient) answer(ctx context.Context, x *exchange, m wire.Message) answer {
-	if _, modern := bodyVersion(m); modern {
+	if _, modern := readGiven(m).version(); modern {
 		if a, ok := x.read(m); !ok {
 			return a
 		}

@@ -31,12 +31,12 @@ func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
 		return answer{err: g.maskError(t, reply.Error)}
 	}
 	result := reply.Result
-	if t.rules.touchesErrors() {
+	if !reply.Plain && t.rules.touchesErrors() {
 		if obj, err := wire.ParseObject(result); err == nil && isErrorResult(obj) {
 			result = g.treatError(t, result, obj)
 		}
 	}
-	return answer{result: completed(result, reply.Era, x.era)}
+	return answer{result: completed(result, reply.Era, x.era), plain: reply.Plain}
 }
 
 // touchesErrors reports whether results with isError: true have to be looked at.

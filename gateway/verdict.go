@@ -37,7 +37,7 @@ func verdictOf(a answer) verdict {
 		v.outcome = string(a.failed.Reason)
 	case a.silent && a.result == nil:
 		v.outcome = outcomeCancelled
-	case a.err == nil && wire.ToolError(a.result):
+	case a.err == nil && !a.plain && wire.ToolError(a.result):
 		v.outcome = outcomeToolError
 	}
 	return v

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -100,12 +101,24 @@ func (v *views) charge(n int) {
 // once holds a value that the first of many makes while the others wait.
 type once[T any] struct {
 	do    sync.Once
+	made  atomic.Bool
 	value T
 }
 
 func (o *once[T]) get(f func() T) T {
-	o.do.Do(func() { o.value = f() })
+	o.do.Do(func() {
+		o.value = f()
+		o.made.Store(true)
+	})
 	return o.value
+}
+
+// peek returns the value if it has been made.
+func (o *once[T]) peek() (value T, ok bool) {
+	if !o.made.Load() {
+		return value, false
+	}
+	return o.value, true
 }
 
 // viewFor returns what a caller sees at an endpoint. It returns nil when the endpoint is a team's that
@@ -125,16 +138,27 @@ func (s *snapshot) viewFor(c authz.Caller, at endpoint) *view {
 	} else {
 		return nil
 	}
-	rights := string(at) + "\x00" + s.policy.Rights(c, teams)
-	return s.views.rights(rights).get(func() *view { return s.makeView(c, teams, at) })
+	var room [256]byte // the usual rights need no more, and no allocation
+	rights := s.policy.AppendRights(append(append(room[:0], at...), 0), c, teams)
+	o := s.views.rights(rights)
+	if v, ok := o.peek(); ok {
+		return v
+	}
+	return s.viewOnce(o, c, teams, at)
 }
 
-func (v *views) rights(key string) *once[*view] {
+// viewOnce makes the view of some rights, or waits until somebody has.
+func (s *snapshot) viewOnce(o *once[*view], c authz.Caller, teams []string, at endpoint) *view {
+	return o.get(func() *view { return s.makeView(c, teams, at) })
+}
+
+func (v *views) rights(text []byte) *once[*view] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if o := v.byRights[key]; o != nil {
+	if o := v.byRights[string(text)]; o != nil {
 		return o
 	}
+	key := string(text)
 	if len(v.order) == maxRights {
 		delete(v.byRights, v.order[0])
 		v.order = v.order[1:]

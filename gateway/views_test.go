@@ -343,7 +343,7 @@ func TestSecretsStayInside(t *testing.T) {
 func TestRightsAreForgotten(t *testing.T) {
 	v := newViews()
 	for n := range 3 * maxRights {
-		v.rights(fmt.Sprint(n))
+		v.rights(fmt.Append(nil, n))
 	}
 	if len(v.byRights) != maxRights || len(v.order) != maxRights {
 		t.Errorf("%d rights are remembered, %d in order", len(v.byRights), len(v.order))

@@ -22,6 +22,7 @@ import (
 type Call struct {
 	Method string
 	Params wire.Object // the client's params; nil when it sent none
+	Meta   wire.Object // the members of its params._meta; nil if they have not been read
 	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
 	// Edits are further members of params that this hop has another value for: the uri of a resource, or
 	// the ref of a completion.
@@ -53,6 +54,8 @@ type Reply struct {
 	Result jsontext.Value
 	Error  jsontext.Value
 	Era    Era // of the server
+	// Plain says that Result is known to have no member isError with the value true.
+	Plain bool
 }
 
 const (
@@ -122,7 +125,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	}
 	r := &request{id: u.ids.Add(1), method: c.Method, caller: &c.Caller, tries: k.tries, onReply: k.clock.reply}
 	t := u.startTrip(ctx, r.method, c.Account)
-	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel, trace: t.Carries}
+	hop := hopFields{capabilities: c.Capabilities, logLevel: c.LogLevel, trace: t.Carries, meta: c.Meta}
 	if c.Progress != nil {
 		hop.progress = strconv.AppendInt(nil, r.id, 10)
 	}
@@ -245,7 +248,7 @@ func (u *Upstream) reply(l *link, m wire.Message) (*Reply, error) {
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Unknown,
 			Cause: errors.New("the result is not an object")}
 	}
-	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era}, nil
+	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era, Plain: m.Plain}, nil
 }
 
 func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
@@ -333,6 +336,12 @@ func (u *Upstream) ensureLogLevel(ctx context.Context, l *link, level string) {
 // live returns the current link. While the server is being connected it waits, and when the server
 // was down it asks for an attempt and waits for that, both for a bounded time.
 func (u *Upstream) live(ctx context.Context) (*link, error) {
+	u.mu.Lock()
+	l := u.link
+	u.mu.Unlock()
+	if l != nil {
+		return l, nil
+	}
 	t := time.NewTimer(u.linkWait())
 	defer t.Stop()
 	seen := -1

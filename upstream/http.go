@@ -102,7 +102,9 @@ func (s *streamable) close() {
 // headers builds the headers of one request from scratch: nothing of the client's own request is in
 // them but what the configuration lets through.
 func (s *streamable) headers(method string) http.Header {
-	h := maps.Clone(s.configured)
+	// With room for all that is put in, the map does not grow.
+	h := make(http.Header, len(s.configured)+8)
+	maps.Copy(h, s.configured)
 	h["Accept"] = []string{"application/json, text/event-stream"}
 	if p := s.peer.Load(); p != nil {
 		// The header came with 2025-06-18.
@@ -143,7 +145,7 @@ func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, e
 }
 
 func (s *streamable) exchange(ctx context.Context, r *request) (wire.Message, error) {
-	resp, err := s.post(ctx, wire.AppendRequest(nil, r.id, r.method, r.params), r.method, r)
+	resp, err := s.post(ctx, wire.AppendRequest(make([]byte, 0, len(r.method)+len(r.params)+64), r.id, r.method, r.params), r.method, r)
 	if err != nil {
 		return wire.Message{}, err
 	}
@@ -213,6 +215,9 @@ func (s *streamable) hopFault(status int, m wire.Message) error {
 	p := s.peer.Load()
 	if p == nil || p.probing {
 		return nil // the prober judges
+	}
+	if status != http.StatusBadRequest && status != http.StatusNotFound {
+		return nil // as nearly always: the hop is only doubted with one of these
 	}
 	code, text, _ := wire.ErrorCode(m.Error)
 	cause := fmt.Errorf("HTTP %d, error %d %q", status, code, s.redact.clip(text, 100))

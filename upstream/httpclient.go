@@ -226,7 +226,11 @@ func retryAfter(s string, now time.Time) (time.Duration, bool) {
 }
 
 func mediaType(resp *http.Response) string {
-	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	said := resp.Header.Get("Content-Type")
+	if said == "application/json" || said == "text/event-stream" {
+		return said
+	}
+	t, _, err := mime.ParseMediaType(said)
 	if err != nil {
 		return ""
 	}

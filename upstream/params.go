@@ -27,6 +27,7 @@ type hopFields struct {
 	logLevel     string         // minimum level of log messages wanted; "" for none
 	progress     jsontext.Value // our own progress token; nil when progress is not wanted
 	trace        telemetry.Outgoing
+	meta         wire.Object // the members of the client's _meta, if somebody has read them already
 }
 
 // params builds the params of a request on this hop: the members of in verbatim, edits applied, and
@@ -37,7 +38,10 @@ func (p *peer) params(in wire.Object, edits []wire.Edit, hop *hopFields) jsontex
 	}
 	var meta wire.Object
 	given, had := in.Get("_meta")
-	if had {
+	switch {
+	case hop.meta != nil:
+		meta = hop.meta
+	case had:
 		meta, _ = wire.ParseObject(given)
 	}
 	set := make([]wire.Edit, 0, 8)
@@ -61,12 +65,17 @@ func (p *peer) params(in wire.Object, edits []wire.Edit, hop *hopFields) jsontex
 			wire.Edit{Name: metaCapabilities}, wire.Edit{Name: metaLogLevel})
 	}
 	set = hop.trace.Edits(set, meta)
-	m := jsontext.Value(meta.Append(nil, set...))
+	// With room for the members that this hop sets, none of the two texts grows while it is written.
+	m := jsontext.Value(meta.Append(make([]byte, 0, len(given)+len(p.clientInfo)+len(hop.capabilities)+256), set...))
 	if string(m) == "{}" && (!had || len(meta) > 0) {
 		m = nil // there was nothing for this hop, or nothing of it is left
 	}
 	all := append(edits[:len(edits):len(edits)], wire.Edit{Name: "_meta", Value: m})
-	out := in.Append(nil, all...)
+	room := len(m) + 64
+	for i := range in {
+		room += len(in[i].Raw) + len(in[i].Value) + 2
+	}
+	out := in.Append(make([]byte, 0, room), all...)
 	if string(out) == "{}" {
 		return nil
 	}

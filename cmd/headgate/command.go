@@ -84,19 +84,14 @@ func (e *env) load() (*configs.Config, map[string]upstream.ServeFunc, error) {
 // credentialVariable holds the API key or token with which stdio shows who its host is.
 const credentialVariable = "HEADGATE_API_KEY"
 
-// settings is the environment without the credential, which is not one.
+// settings is the environment without the variables that are not settings.
 func (e *env) settings() []string {
-	return slices.DeleteFunc(slices.Clone(e.environ), func(kv string) bool { return strings.HasPrefix(kv, credentialVariable+"=") })
+	return slices.DeleteFunc(slices.Clone(e.environ), func(kv string) bool {
+		return strings.HasPrefix(kv, credentialVariable+"=") || strings.HasPrefix(kv, debugVariable+"=")
+	})
 }
 
-func (e *env) credential() string {
-	for _, kv := range e.environ {
-		if v, ok := strings.CutPrefix(kv, credentialVariable+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
+func (e *env) credential() string { return e.variable(credentialVariable) }
 
 func (e *env) logger(cfg *configs.Config) *slog.Logger {
 	e.levels.Set(cfg.Log.Level, cfg.Log.PartLevels())

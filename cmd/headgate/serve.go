@@ -67,6 +67,16 @@ func (e *env) serve(ctx context.Context) error {
 		servers = append(servers, newServer(admin, g.Admin(), log))
 		addresses = append(addresses, "admin", "http://"+admin.Addr().String())
 	}
+	debug, err := e.debugServer(log)
+	if err != nil {
+		for _, s := range servers {
+			s.listener.Close()
+		}
+		return err
+	}
+	if debug != nil {
+		servers = append(servers, debug)
+	}
 	// The gateway outlives the signal: calls in flight are finished before upstreams are stopped.
 	return running(context.WithoutCancel(ctx), g, func(run context.Context) error {
 		go e.reload(run, cfg, g, log)

@@ -10,44 +10,68 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// load sends a request n times over as many keep-alive connections as concurrency says, each of which
-// waits for its answer, and returns how long each answer took and how long all took. Every answer must
-// be a 200 with a result, of the size of the first.
-func load(ctx context.Context, addr string, request []byte, n, concurrency int) ([]time.Duration, time.Duration, error) {
-	conns := make([]*conn, concurrency)
-	for i := range conns {
-		c, err := dial(ctx, addr)
+// clients are the keep-alive connections of one workload to one endpoint, each with its own request.
+type clients struct {
+	conns    []*conn
+	requests [][]byte
+	sizes    []int // of the first answer to each, which every other must have
+}
+
+// connect opens as many connections as the concurrency of a workload says, and sends each its first request. The
+// answer to that is looked at; it also warms the path up.
+func connect(ctx context.Context, l workload, e endpoint) (_ *clients, err error) {
+	c := &clients{}
+	defer func() {
 		if err != nil {
-			return nil, 0, err
+			c.close()
 		}
-		defer c.Close()
-		conns[i] = c
+	}()
+	for i := range l.concurrency {
+		conn, err := dial(ctx, e.proc.addr)
+		if err != nil {
+			return nil, err
+		}
+		c.conns = append(c.conns, conn)
+		session := ""
+		if l.legacy {
+			if session, err = conn.open(l, e, i); err != nil {
+				return nil, fmt.Errorf("opening a session: %w", err)
+			}
+		}
+		request := l.request(e, i, session)
+		body, err := conn.first(request, l)
+		if err != nil {
+			return nil, err
+		}
+		c.requests = append(c.requests, request)
+		c.sizes = append(c.sizes, len(body))
 	}
-	// The first answer is looked at; it also warms the path up.
-	body, err := conns[0].first(request)
-	if err != nil {
-		return nil, 0, err
-	}
+	return c, nil
+}
+
+// run sends requests for a while; each connection waits for its answer. It returns how long each answer took, and
+// how long all took.
+func (c *clients) run(d time.Duration) ([]time.Duration, time.Duration, error) {
 	var (
-		left  atomic.Int64
 		wg    sync.WaitGroup
-		took  = make([][]time.Duration, concurrency)
-		fails = make([]error, concurrency)
+		took  = make([][]time.Duration, len(c.conns))
+		fails = make([]error, len(c.conns))
+		began = time.Now()
+		end   = began.Add(d)
 	)
-	left.Store(int64(n))
-	began := time.Now()
-	for i, c := range conns {
+	for i, conn := range c.conns {
 		wg.Go(func() {
-			took[i] = make([]time.Duration, 0, n/concurrency*2)
-			for left.Add(-1) >= 0 {
+			for {
 				start := time.Now()
-				size, err := c.do(request, nil)
-				if err == nil && size != len(body) {
-					err = fmt.Errorf("an answer of %d bytes, the first had %d", size, len(body))
+				if start.After(end) {
+					return
+				}
+				size, err := conn.do(c.requests[i], nil)
+				if err == nil && size != c.sizes[i] {
+					err = fmt.Errorf("an answer of %d bytes, the first had %d", size, c.sizes[i])
 				}
 				if err != nil {
 					fails[i] = err
@@ -66,10 +90,17 @@ func load(ctx context.Context, addr string, request []byte, n, concurrency int) 
 	return flat, all, errors.Join(fails...)
 }
 
+func (c *clients) close() {
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+}
+
 // conn is one keep-alive connection.
 type conn struct {
 	net.Conn
-	r *bufio.Reader
+	r       *bufio.Reader
+	session string // Mcp-Session-Id of the last answer
 }
 
 func dial(ctx context.Context, addr string) (*conn, error) {
@@ -84,15 +115,32 @@ func dial(ctx context.Context, addr string) (*conn, error) {
 	return &conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-func (c *conn) first(request []byte) ([]byte, error) {
+// open opens a session and returns its id.
+func (c *conn) open(l workload, e endpoint, n int) (string, error) {
+	if _, err := c.do(e.post(l, n, initialize), nil); err != nil {
+		return "", err
+	}
+	session := c.session
+	_, err := c.do(e.post(l, n, initiated, "Mcp-Protocol-Version: 2025-11-25", "Mcp-Session-Id: "+session), nil)
+	return session, err
+}
+
+func (c *conn) first(request []byte, l workload) ([]byte, error) {
 	var body bytes.Buffer
 	if _, err := c.do(request, &body); err != nil {
 		return nil, err
 	}
-	if b := body.Bytes(); !bytes.Contains(b[:min(len(b), 256)], []byte(`"result":{`)) || bytes.Contains(b, []byte(`"isError":true`)) {
+	b := body.Bytes()
+	if l.gzip && bytes.HasPrefix(b, []byte{0x1f, 0x8b}) {
+		return b, nil
+	}
+	if !bytes.Contains(b, []byte(`"result":{`)) || bytes.Contains(b, []byte(`"isError":true`)) {
 		return nil, fmt.Errorf("the answer has no good result: %.300s", b)
 	}
-	return body.Bytes(), nil
+	if n := bytes.Count(b, []byte("notifications/progress")); l.progress && n != progressSteps {
+		return nil, fmt.Errorf("%d notifications of progress, want %d: %.300s", n, progressSteps, b)
+	}
+	return b, nil
 }
 
 // do sends one request and reads the answer's body to its end, into body if that is not nil.
@@ -107,7 +155,7 @@ func (c *conn) do(request []byte, body io.Writer) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ok := bytes.HasPrefix(status, []byte("HTTP/1.1 200 "))
+	ok := bytes.HasPrefix(status, []byte("HTTP/1.1 20"))
 	said := string(status)
 	length, chunked := int64(0), false
 	for {
@@ -127,6 +175,8 @@ func (c *conn) do(request []byte, body io.Writer) (int, error) {
 			}
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
 			chunked = bytes.EqualFold(value, []byte("chunked"))
+		case bytes.EqualFold(name, []byte("Mcp-Session-Id")):
+			c.session = string(value)
 		}
 	}
 	if !ok {

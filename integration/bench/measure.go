@@ -2,28 +2,25 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
-// The ways to the server, in the order in which they are compared.
-const (
-	direct   = "direct"
-	proxied  = "reverse proxy"
-	headgate = "headgate"
-)
-
-var ways = []string{direct, proxied, headgate}
-
-// sample is one round of one workload on one way.
+// sample is one round of one workload on one way. All but the times are of the process under test.
 type sample struct {
+	requests   int
 	throughput float64 // requests a second
 	p50, p99   time.Duration
-	cpu        time.Duration // of the process under test, per request
-	rss        int64         // of the process under test, in bytes, after the round
+	cpu        time.Duration // per request
+	rss        int64         // bytes, after the round
+	allocs     float64       // objects per request
+	bytes      float64       // allocated, per request
 }
 
 // result is everything that is known of one workload on one way.
@@ -31,87 +28,115 @@ type result struct {
 	load    workload
 	way     string
 	samples []sample
-	// Per request, over the pass that counts them; allocs is negative where the process cannot tell.
-	allocs, bytes float64
+}
+
+// results are those of a run.
+type results struct {
+	loads      []*result
+	footprints []footing
 }
 
 // endpoint is where requests of one way go, and the process that is measured.
 type endpoint struct {
-	proc         *process
-	path, prefix string
+	proc     *process
+	path     string
+	legacy   string // path for legacy clients; "" is the same
+	prefixed bool   // tools have the prefix of their upstream
+	keyed    bool   // requests need an API key
 }
 
-// measure starts everything, warms it up, runs the rounds and then the pass that counts allocations.
-func measure(ctx context.Context, o options, loads []workload) ([]*result, error) {
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+// measure starts everything and runs the rounds.
+func measure(ctx context.Context, o options, loads []workload, kinds []footprint) (*results, error) {
+	f, err := newFleet(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	f := &fleet{o: o, dir: dir}
 	defer f.stop()
-
-	srv, err := f.self("server", "", "")
-	if err != nil {
-		return nil, err
-	}
-	proxy, err := f.self("proxy", srv.addr, "")
-	if err != nil {
-		return nil, err
-	}
-	gates := map[int]*process{}
-	for _, l := range loads {
-		if gates[l.catalogue] == nil {
-			if gates[l.catalogue], err = f.headgate(ctx, "http://"+srv.addr+serverPath(l.catalogue)); err != nil {
-				return nil, err
+	all := &results{}
+	groups := make([][]*result, len(loads))
+	for i, l := range loads {
+		for _, name := range l.ways {
+			e, err := f.endpoint(ctx, name, l.place)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", l.name, name, err)
 			}
-		}
-	}
-	at := func(way string, l workload) endpoint {
-		switch way {
-		case direct:
-			return endpoint{srv, serverPath(l.catalogue), ""}
-		case proxied:
-			return endpoint{proxy, serverPath(l.catalogue), ""}
-		}
-		return endpoint{gates[l.catalogue], "/mcp", "up_"}
-	}
-
-	var results []*result
-	for _, l := range loads {
-		for _, way := range ways {
-			results = append(results, &result{load: l, way: way, allocs: -1})
-		}
-	}
-	for _, r := range results {
-		if _, err := once(ctx, r.load, at(r.way, r.load), max(r.load.requests/10, 32)); err != nil {
-			return nil, fmt.Errorf("warming up %s, %s: %w", r.load.name, r.way, err)
+			r := &result{load: l, way: name}
+			// What is measured is the steady state: pools are filled, connections stand.
+			if _, err := once(ctx, l, e, o.time/4, nil); err != nil {
+				return nil, fmt.Errorf("warming up %s, %s: %w", l.name, name, err)
+			}
+			groups[i] = append(groups[i], r)
+			all.loads = append(all.loads, r)
 		}
 	}
 	for round := range o.rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
-		for i := range results {
-			// Each round begins with another way, so that none always follows the same one.
-			r := results[i/len(ways)*len(ways)+(i+round)%len(ways)]
-			s, err := once(ctx, r.load, at(r.way, r.load), r.load.requests)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", r.load.name, r.way, err)
+		if len(loads) > 0 {
+			fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
+		}
+		for _, g := range groups {
+			for i := range g {
+				// Each round begins with another way, so that none always follows the same one.
+				r := g[(i+round)%len(g)]
+				e, err := f.endpoint(ctx, r.way, r.load.place)
+				if err != nil {
+					return nil, err
+				}
+				s, err := once(ctx, r.load, e, o.time, nil)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", r.load.name, r.way, err)
+				}
+				r.samples = append(r.samples, s)
 			}
-			r.samples = append(r.samples, s)
 		}
 	}
-	fmt.Fprintln(os.Stderr, "counting allocations")
-	return results, countAllocations(ctx, f, results, at, srv.addr)
+	for _, r := range all.loads {
+		if err := f.profile(ctx, o, r); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range kinds {
+		fmt.Fprintln(os.Stderr, k.name)
+		got, err := k.measure(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k.name, err)
+		}
+		all.footprints = append(all.footprints, got)
+	}
+	return all, nil
 }
 
-func once(ctx context.Context, l workload, e endpoint, n int) (sample, error) {
+// once runs one workload for a while. during, if not nil, runs beside it and is waited for.
+func once(ctx context.Context, l workload, e endpoint, d time.Duration, during func() error) (sample, error) {
+	c, err := connect(ctx, l, e)
+	if err != nil {
+		return sample{}, err
+	}
+	defer c.close()
+	m, err := e.proc.memory(ctx, false)
+	if err != nil {
+		return sample{}, err
+	}
 	before, err := e.proc.cpu()
 	if err != nil {
 		return sample{}, err
 	}
-	took, all, err := load(ctx, e.proc.addr, l.request(e.proc.addr, e.path, e.prefix), n, l.concurrency)
+	beside := make(chan error, 1)
+	go func() {
+		if during == nil {
+			beside <- nil
+			return
+		}
+		beside <- during()
+	}()
+	took, all, err := c.run(d)
+	if other := <-beside; err == nil {
+		err = other
+	}
 	if err != nil {
 		return sample{}, err
+	}
+	if len(took) == 0 {
+		return sample{}, fmt.Errorf("nothing was answered within %v", d)
 	}
 	after, err := e.proc.cpu()
 	if err != nil {
@@ -121,62 +146,67 @@ func once(ctx context.Context, l workload, e endpoint, n int) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
+	n, err := e.proc.memory(ctx, false)
+	if err != nil {
+		return sample{}, err
+	}
 	slices.Sort(took)
 	return sample{
+		requests:   len(took),
 		throughput: float64(len(took)) / all.Seconds(),
 		p50:        took[len(took)/2],
 		p99:        took[len(took)*99/100],
-		cpu:        (after - before) / time.Duration(n),
+		cpu:        (after - before) / time.Duration(len(took)),
 		rss:        rss,
+		allocs:     float64(n.Mallocs-m.Mallocs) / float64(len(took)),
+		bytes:      float64(n.Allocated-m.Allocated) / float64(len(took)),
 	}, nil
 }
 
-// countAllocations sends a part of the requests once more, to processes that can be asked.
-func countAllocations(ctx context.Context, f *fleet, results []*result, at func(string, workload) endpoint, server string) error {
-	gates := map[int]*process{}
-	for _, r := range results {
-		e := at(r.way, r.load)
-		if r.way == headgate {
-			var err error
-			if gates[r.load.catalogue] == nil {
-				profile := ""
-				if len(gates) == 0 {
-					profile = f.o.profile
-				}
-				if gates[r.load.catalogue], err = f.self("gateway", "http://"+server+serverPath(r.load.catalogue), profile); err != nil {
-					return err
-				}
-			}
-			e.proc = gates[r.load.catalogue]
+// profile runs a workload once more for the profiles that are asked for.
+func (f *fleet) profile(ctx context.Context, o options, r *result) error {
+	for _, p := range []struct{ dir, kind, name string }{{o.cpuProfile, "profile", "cpu"}, {o.memProfile, "allocs", "mem"}} {
+		if p.dir == "" {
+			continue
 		}
-		n := max(r.load.requests/4, 32)
-		if _, err := once(ctx, r.load, e, n); err != nil {
-			return err
-		}
-		before, err := e.proc.memory()
+		e, err := f.endpoint(ctx, r.way, r.load.place)
 		if err != nil {
 			return err
 		}
-		if _, err := once(ctx, r.load, e, n); err != nil {
-			return err
-		}
-		after, err := e.proc.memory()
+		const seconds = 5
+		file := filepath.Join(p.dir, strings.NewReplacer(" ", "-", ",", "", "=", "").Replace(r.way+"."+r.load.name)+"."+p.name+".pprof")
+		fmt.Fprintln(os.Stderr, file)
+		_, err = once(ctx, r.load, e, seconds*time.Second, func() error {
+			return save(ctx, fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", e.proc.debug, p.kind, seconds-1), file)
+		})
 		if err != nil {
-			return err
+			return fmt.Errorf("profiling %s, %s: %w", r.load.name, r.way, err)
 		}
-		r.allocs = float64(after.Mallocs-before.Mallocs) / float64(n)
-		r.bytes = float64(after.Bytes-before.Bytes) / float64(n)
 	}
 	return nil
 }
 
-func (p *process) memory() (m memory, err error) {
-	if _, err := fmt.Fprintln(p.in, "memory"); err != nil {
-		return m, err
-	}
-	line, err := p.out.ReadBytes('\n')
+func save(ctx context.Context, from, file string) error {
+	b, err := get(ctx, from)
 	if err != nil {
-		return m, err
+		return err
 	}
-	return m, json.Unmarshal(line, &m)
+	return os.WriteFile(file, b, 0o600)
+}
+
+func get(ctx context.Context, from string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: HTTP %d: %.200s", from, resp.StatusCode, b)
+	}
+	return b, err
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,32 +15,88 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 // process is one process of the benchmark.
 type process struct {
-	cmd  *exec.Cmd
-	addr string
-	in   io.WriteCloser // nil for headgate
-	out  *bufio.Reader
+	cmd   *exec.Cmd
+	addr  string         // where it serves
+	debug string         // where it tells of its runtime
+	in    io.WriteCloser // its end makes a process of this program end; nil for headgate
 }
 
 // fleet is all processes of a run.
 type fleet struct {
-	o     options
-	dir   string
-	procs []*process
+	o         options
+	exe       string
+	dir       string
+	procs     []*process
+	server    *process
+	collector *process
+	at        map[string]endpoint // by way and place
+	environ   []string            // more of the environment of headgate
+}
+
+func newFleet(ctx context.Context, o options) (f *fleet, err error) {
+	f = &fleet{o: o, at: map[string]endpoint{}}
+	if f.exe, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if f.dir, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
+		return nil, err
+	}
+	if f.server, err = f.self("server", ""); err == nil {
+		f.collector, err = f.self("collector", "")
+	}
+	if err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
+}
+
+// endpoint starts what a way at a place needs, if it does not run yet.
+func (f *fleet) endpoint(ctx context.Context, name string, p place) (e endpoint, err error) {
+	key := name
+	if name != direct && name != proxied {
+		key = fmt.Sprintf("%s %+v", name, p)
+	}
+	if e, ok := f.at[key]; ok {
+		if name == direct || name == proxied {
+			e.path = serverPath(p.tools)
+		}
+		return e, nil
+	}
+	switch name {
+	case direct:
+		e = endpoint{proc: f.server, path: serverPath(p.tools)}
+	case proxied:
+		e = endpoint{path: serverPath(p.tools)}
+		e.proc, err = f.self("proxy", f.server.addr)
+	case sdk:
+		target := "http://" + f.server.addr + serverPath(p.tools)
+		if p.stdio {
+			target = strconv.Itoa(p.tools)
+		}
+		e = endpoint{path: "/mcp", legacy: sdkSessions, prefixed: true}
+		e.proc, err = f.self("sdk", target)
+	default:
+		e, err = f.headgate(ctx, name, p)
+	}
+	if err == nil {
+		f.at[key] = e
+	}
+	return e, err
 }
 
 // self starts this program in another role.
-func (f *fleet) self(role, target, profile string) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(exe, "-role", role, "-target", target, "-profile", profile)
+func (f *fleet) self(role, target string) (*process, error) {
+	cmd := exec.Command(f.exe, "-role", role, "-target", target)
 	cmd.Stderr = os.Stderr
 	p := &process{cmd: cmd}
+	var err error
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -50,81 +104,101 @@ func (f *fleet) self(role, target, profile string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.out = bufio.NewReader(out)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	f.procs = append(f.procs, p)
-	line, err := p.out.ReadString('\n')
-	if err != nil {
+	if _, err := fmt.Fscan(out, &p.addr, &p.debug); err != nil {
 		return nil, fmt.Errorf("starting the %s: %w", role, err)
 	}
-	p.addr = strings.TrimSpace(line)
 	return p, nil
 }
 
-// headgate starts the built program in front of a server and waits until it is ready.
-func (f *fleet) headgate(ctx context.Context, server string) (*process, error) {
-	config := filepath.Join(f.dir, fmt.Sprintf("headgate-%d.yaml", len(f.procs)))
-	if err := os.WriteFile(config, gatewayConfig(server, "127.0.0.1:0"), 0o600); err != nil {
-		return nil, err
+// headgate starts the built program and waits until it is ready. Its log goes to a file, as it would.
+func (f *fleet) headgate(ctx context.Context, name string, p place) (endpoint, error) {
+	var w way
+	for _, known := range ways {
+		if known.name == name {
+			w = known
+		}
 	}
-	cmd := exec.Command(f.o.headgate, "serve", "--config", config)
-	log, err := cmd.StderrPipe()
+	base := filepath.Join(f.dir, fmt.Sprintf("headgate-%d", len(f.procs)))
+	if err := os.WriteFile(base+".yaml", w.config(p, f.server.addr, f.exe), 0o600); err != nil {
+		return endpoint{}, err
+	}
+	log, err := os.Create(base + ".log")
 	if err != nil {
-		return nil, err
+		return endpoint{}, err
 	}
+	defer log.Close()
+	program := f.o.headgate
+	if name == before {
+		program = f.o.against
+	}
+	cmd := exec.Command(program, "serve", "--config", base+".yaml")
+	cmd.Env = append(w.environ(os.Environ(), f.collector.addr), f.environ...)
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return endpoint{}, err
 	}
-	p := &process{cmd: cmd, out: bufio.NewReader(log)}
-	f.procs = append(f.procs, p)
-	var said bytes.Buffer
-	for {
-		line, err := p.out.ReadBytes('\n')
-		if err != nil {
-			return nil, fmt.Errorf("starting headgate: %w; it said %s", err, said.Bytes())
-		}
-		said.Write(line)
-		var m struct{ Msg, Listen, Admin string }
-		if json.Unmarshal(line, &m) != nil || m.Msg != "ready" {
-			continue
-		}
-		u, err := url.Parse(m.Listen)
-		if err != nil {
-			return nil, err
-		}
-		p.addr = u.Host
-		go func() { _, _ = io.Copy(io.Discard, p.out) }()
-		return p, awaitReady(ctx, m.Admin+"/readyz")
+	proc := &process{cmd: cmd}
+	f.procs = append(f.procs, proc)
+	admin, err := proc.await(ctx, base+".log")
+	if err != nil {
+		return endpoint{}, err
 	}
+	e := endpoint{proc: proc, path: "/mcp", prefixed: true, keyed: w.full}
+	return e, poll(ctx, func() error {
+		_, err := get(ctx, admin+"/readyz")
+		return err
+	})
 }
 
-func awaitReady(ctx context.Context, target string) error {
+// await reads the log of headgate until its addresses are there.
+func (p *process) await(ctx context.Context, file string) (admin string, err error) {
+	err = poll(ctx, func() error {
+		said, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for line := range bytes.Lines(said) {
+			var m struct{ Msg, Listen, Admin, Debug string }
+			if json.Unmarshal(line, &m) != nil {
+				continue
+			}
+			if u, err := url.Parse(m.Debug); err == nil && m.Debug != "" {
+				p.debug = u.Host
+			}
+			if u, err := url.Parse(m.Listen); err == nil && m.Msg == "ready" {
+				p.addr, admin = u.Host, m.Admin
+				return nil
+			}
+		}
+		return fmt.Errorf("headgate is not ready; it said %s", said)
+	})
+	return admin, err
+}
+
+// poll repeats f until it succeeds, at most for half a minute.
+func poll(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-		if err != nil {
-			return err
-		}
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		err := f()
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("headgate is not ready: %w", ctx.Err())
+			return err
 		}
 	}
 }
 
-// stop ends all processes, the last first.
+// stop ends all processes, those behind others last.
 func (f *fleet) stop() {
 	for i := len(f.procs) - 1; i >= 0; i-- {
 		p := f.procs[i]
@@ -137,6 +211,7 @@ func (f *fleet) stop() {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", p.cmd.Path, err)
 		}
 	}
+	_ = os.RemoveAll(f.dir)
 }
 
 // tick is the unit of CPU times in /proc, which Linux fixes for programs.
@@ -178,4 +253,17 @@ func (p *process) rss() (int64, error) {
 		}
 	}
 	return 0, errors.New("no VmRSS in /proc/PID/status")
+}
+
+// memory is what the process knows of its memory; with collect, after garbage has been given back.
+func (p *process) memory(ctx context.Context, collect bool) (m telemetry.Memory, err error) {
+	from := "http://" + p.debug + "/debug/memory"
+	if collect {
+		from += "?gc=1"
+	}
+	b, err := get(ctx, from)
+	if err != nil {
+		return m, err
+	}
+	return m, json.Unmarshal(b, &m)
 }

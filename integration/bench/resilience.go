@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,14 +18,11 @@ type burden struct {
 	name string
 	n    int
 	// begin lays down one of it, on a connection that is kept. What it starts ends with ctx.
-	begin func(ctx context.Context, c *conn, g *process) error
+	begin func(ctx context.Context, c *conn, e endpoint) error
 	every int // how many share a connection; 0 is one each
 }
 
-const (
-	handshake = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`
-	ping      = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
-)
+const ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 
 func httpRequest(method, host, session, accept, body string) []byte {
 	if session != "" {
@@ -39,33 +35,33 @@ func httpRequest(method, host, session, accept, body string) []byte {
 const anything = "application/json, text/event-stream"
 
 func burdens(smoke bool) []burden {
-	open := func(_ context.Context, c *conn, g *process) error {
-		_, err := c.session(g.addr)
-		return err
-	}
+	legacy := workload{place: plainPlace, legacy: true}
 	all := []burden{
-		{name: "idle connections", n: 10_000, begin: func(_ context.Context, c *conn, g *process) error {
-			_, err := c.do(healthRequest(g.addr), nil)
+		{name: "idle connections", n: 10_000, begin: func(_ context.Context, c *conn, e endpoint) error {
+			_, err := c.do(healthRequest(e.proc.addr), nil)
 			return err
 		}},
-		{name: "idle legacy sessions", n: 5000, every: 50, begin: open},
-		{name: "streams that are never read", n: 2000, begin: func(ctx context.Context, c *conn, g *process) error {
-			id, err := c.session(g.addr)
+		{name: "idle legacy sessions", n: 5000, every: 50, begin: func(_ context.Context, c *conn, e endpoint) error {
+			_, err := c.open(legacy, e, 0)
+			return err
+		}},
+		{name: "streams that are never read", n: 2000, begin: func(_ context.Context, c *conn, e endpoint) error {
+			id, err := c.open(legacy, e, 0)
 			if err != nil {
 				return err
 			}
-			_, err = c.Write(httpRequest("GET", g.addr, id, "text/event-stream", ""))
+			_, err = c.Write(httpRequest("GET", e.proc.addr, id, "text/event-stream", ""))
 			return err
 		}},
-		{name: "1 MiB answers that are never read", n: 100, begin: func(_ context.Context, c *conn, g *process) error {
-			_, err := c.Write(workload{method: "tools/call", tool: "m1"}.request(g.addr, "/mcp", "up_"))
+		{name: "1 MiB answers that are never read", n: 100, begin: func(_ context.Context, c *conn, e endpoint) error {
+			_, err := c.Write(workload{method: "tools/call", tool: "m1", place: plainPlace}.request(e, 0, ""))
 			return err
 		}},
-		{name: "slow headers, a byte a second", n: 5000, begin: func(ctx context.Context, c *conn, _ *process) error {
+		{name: "slow headers, a byte a second", n: 5000, begin: func(ctx context.Context, c *conn, _ endpoint) error {
 			return c.drip(ctx, []byte("POST /mcp HTTP/1.1\r\nHost: "))
 		}},
-		{name: "slow bodies, a byte a second", n: 2000, begin: func(ctx context.Context, c *conn, g *process) error {
-			req := httpRequest("POST", g.addr, "", anything, ping)
+		{name: "slow bodies, a byte a second", n: 2000, begin: func(ctx context.Context, c *conn, e endpoint) error {
+			req := httpRequest("POST", e.proc.addr, "", anything, ping)
 			head := len(req) - len(ping)
 			if _, err := c.Write(req[:head]); err != nil {
 				return err
@@ -83,34 +79,6 @@ func burdens(smoke bool) []burden {
 
 func healthRequest(host string) []byte {
 	return fmt.Appendf(nil, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", host)
-}
-
-// session opens a session of a legacy client and returns its id.
-func (c *conn) session(host string) (string, error) {
-	if _, err := c.Write(httpRequest("POST", host, "", anything, handshake)); err != nil {
-		return "", err
-	}
-	id, length := "", 0
-	for {
-		line, err := c.line()
-		if err != nil {
-			return "", err
-		}
-		if len(line) == 0 {
-			break
-		}
-		name, value, _ := bytes.Cut(line, []byte(": "))
-		switch string(bytes.ToLower(name)) {
-		case "mcp-session-id":
-			id = string(value)
-		case "content-length":
-			_, _ = fmt.Sscan(string(value), &length)
-		}
-	}
-	if _, err := io.CopyN(io.Discard, c.r, int64(length)); err != nil || id == "" {
-		return "", fmt.Errorf("no session was opened: %w", err)
-	}
-	return id, nil
 }
 
 // drip sends a byte now and one each second, until ctx ends or nobody takes it.
@@ -137,20 +105,12 @@ func (c *conn) drip(ctx context.Context, b []byte) error {
 
 // resilience measures what each burden costs in memory, and what a client notices who calls meanwhile.
 func resilience(ctx context.Context, o options) error {
-	if err := os.Setenv("HEADGATE_OVERLOAD_CONNECTIONS", "20000"); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+	f, err := newFleet(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	f := &fleet{o: o, dir: dir}
 	defer f.stop()
-	srv, err := f.self("server", "", "")
-	if err != nil {
-		return err
-	}
+	f.environ = []string{"HEADGATE_OVERLOAD_CONNECTIONS=20000"}
 	var files syscall.Rlimit // which the runtime has raised as far as it goes
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return err
@@ -161,7 +121,7 @@ func resilience(ctx context.Context, o options) error {
 		if b.every == 0 {
 			b.n = min(b.n, int(files.Cur)-200)
 		}
-		if err := b.measure(ctx, f, srv, tw, o.smoke); err != nil {
+		if err := b.measure(ctx, f, tw); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
 	}
@@ -169,26 +129,22 @@ func resilience(ctx context.Context, o options) error {
 }
 
 // measure has a fresh headgate carry a burden.
-func (b burden) measure(ctx context.Context, f *fleet, srv *process, w io.Writer, smoke bool) error {
+func (b burden) measure(ctx context.Context, f *fleet, w io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, err := f.headgate(ctx, "http://"+srv.addr+serverPath(50))
+	e, err := f.headgate(ctx, bare, plainPlace)
 	if err != nil {
 		return err
 	}
-	l := workload{name: "call", method: "tools/call", tool: "b200", catalogue: 50, concurrency: 4, requests: 8000}
-	if smoke {
-		l.requests = 100
-	}
-	at := endpoint{g, "/mcp", "up_"}
-	if _, err := once(ctx, l, at, l.requests); err != nil { // warm
+	l := workload{name: "call", method: "tools/call", tool: "b200", place: plainPlace, concurrency: 4}
+	if _, err := once(ctx, l, e, f.o.time, nil); err != nil { // warm
 		return err
 	}
-	before, err := once(ctx, l, at, l.requests)
+	before, err := once(ctx, l, e, f.o.time, nil)
 	if err != nil {
 		return err
 	}
-	conns, err := b.lay(ctx, g)
+	conns, err := b.lay(ctx, e)
 	defer func() {
 		for _, c := range conns {
 			c.Close()
@@ -197,7 +153,7 @@ func (b burden) measure(ctx context.Context, f *fleet, srv *process, w io.Writer
 	if err != nil {
 		return err
 	}
-	with, err := once(ctx, l, at, l.requests)
+	with, err := once(ctx, l, e, f.o.time, nil)
 	if err != nil {
 		return err
 	}
@@ -208,7 +164,7 @@ func (b burden) measure(ctx context.Context, f *fleet, srv *process, w io.Writer
 }
 
 // lay lays the burden down, by several hands.
-func (b burden) lay(ctx context.Context, g *process) ([]*conn, error) {
+func (b burden) lay(ctx context.Context, e endpoint) ([]*conn, error) {
 	var (
 		mu    sync.Mutex // guards conns, first
 		conns []*conn
@@ -225,7 +181,7 @@ func (b burden) lay(ctx context.Context, g *process) ([]*conn, error) {
 	for range hands {
 		wg.Go(func() {
 			for n := range todo {
-				c, err := dial(ctx, g.addr)
+				c, err := dial(ctx, e.proc.addr)
 				if err == nil {
 					c.r = bufio.NewReaderSize(c, 4<<10)
 					mu.Lock()
@@ -233,7 +189,7 @@ func (b burden) lay(ctx context.Context, g *process) ([]*conn, error) {
 					mu.Unlock()
 				}
 				for ; err == nil && n > 0; n-- {
-					err = b.begin(ctx, c, g)
+					err = b.begin(ctx, c, e)
 				}
 				if err != nil {
 					mu.Lock()

@@ -43,11 +43,16 @@ type Message struct {
 	Result jsontext.Value
 	// Error is the text of an object with an integer code and a string message, or nil.
 	Error jsontext.Value
+	// Plain says that Result is known to have no member isError with the value true. Where it is not set, that is
+	// not known.
+	Plain bool
 }
 
 // envelope holds the members of a message that JSON-RPC gives a meaning, as they stood; nil when absent.
 type envelope struct {
 	jsonrpc, id, method, params, result, err jsontext.Value
+
+	plain bool // Message.Plain
 }
 
 // field returns the place of the named member, or nil for a member that is not part of the envelope.
@@ -72,9 +77,6 @@ func (e *envelope) field(name []byte) *jsontext.Value {
 // Parse reads one JSON-RPC 2.0 message from data, which must hold nothing else but white space. Every error is an
 // [*Error]. The message aliases data.
 func Parse(data []byte) (Message, error) {
-	if !utf8.Valid(data) {
-		return Message{}, refuse(CodeParse, "message is not valid UTF-8")
-	}
 	var env envelope
 	fault := env.read(data)
 	if fault == nil {
@@ -94,20 +96,23 @@ func Parse(data []byte) (Message, error) {
 func (e *envelope) read(data []byte) *Error {
 	s := newScanner(data)
 	defer s.release()
-	switch s.dec.PeekKind() {
-	case '{':
-	case '[':
+	switch c := s.first(); {
+	case c == '{':
+	case !utf8.Valid(data):
+		return notUTF8("message")
+	case c == '[':
 		return refuse(CodeInvalidRequest, "batches are not supported")
 	default:
 		return notObject(s, CodeInvalidRequest, "message is not an object")
 	}
-	if err := s.open(); err != nil {
-		return syntaxError(err)
-	}
+	s.open()
 	var fault *Error
 	var others nameSet
 	for {
 		rawName, value, ok, err := s.next()
+		if err == errUTF8 {
+			return notUTF8("message")
+		}
 		if err == errDepth {
 			return refuse(CodeInvalidRequest, "message is nested deeper than %d levels", MaxDepth)
 		}
@@ -136,14 +141,18 @@ func (e *envelope) read(data []byte) *Error {
 	if s.trailing() {
 		return refuse(CodeParse, "data after the message")
 	}
+	e.plain = s.plain
 	return fault
 }
 
+func notUTF8(what string) *Error { return refuse(CodeParse, "%s is not valid UTF-8", what) }
+
 // notObject is the refusal of a text that does not start an object: by what it is, if it is JSON at all.
 func notObject(s *scanner, code int64, message string) *Error {
-	if len(trimSpace(s.data)) == 0 {
+	if skipSpace(s.data, 0) == len(s.data) {
 		return refuse(CodeParse, "no JSON value")
 	}
+	s.decode(s.data)
 	if _, err := s.dec.ReadValue(); err != nil {
 		return syntaxError(err)
 	}
@@ -233,7 +242,7 @@ func (e *envelope) response(id ID) (Message, *Error) {
 	case e.result != nil && id == "":
 		return Message{}, refuse(CodeInvalidRequest, "result has no id")
 	case e.result != nil:
-		return Message{Kind: KindResponse, ID: id, Result: e.result}, nil
+		return Message{Kind: KindResponse, ID: id, Result: e.result, Plain: e.plain}, nil
 	case e.err == nil:
 		return Message{}, refuse(CodeInvalidRequest, "message has no method, result or error")
 	}

@@ -24,25 +24,25 @@ type Object []Member
 // trailing data; nested values are checked for syntax and for MaxDepth only. Every error is an [*Error], with
 // CodeParse for text that is not JSON and CodeInvalidParams otherwise.
 func ParseObject(v jsontext.Value) (Object, error) {
-	if !utf8.Valid(v) {
-		return nil, refuse(CodeParse, "object is not valid UTF-8")
-	}
 	s := newScanner(v)
 	defer s.release()
-	switch s.dec.PeekKind() {
-	case '{':
-	case '[':
+	switch c := s.first(); {
+	case c == '{':
+	case !utf8.Valid(v):
+		return nil, notUTF8("object")
+	case c == '[':
 		return nil, refuse(CodeInvalidParams, "value is not an object")
 	default:
 		return nil, notObject(s, CodeInvalidParams, "value is not an object")
 	}
-	if err := s.open(); err != nil {
-		return nil, syntaxError(err)
-	}
+	s.open()
 	o := make(Object, 0, 8)
 	var names nameSet
 	for {
 		rawName, value, ok, err := s.next()
+		if err == errUTF8 {
+			return nil, notUTF8("object")
+		}
 		if err == errDepth {
 			return nil, refuse(CodeInvalidParams, "object is nested deeper than %d levels", MaxDepth)
 		}

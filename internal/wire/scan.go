@@ -13,18 +13,28 @@ import (
 // MaxDepth is how deep objects and arrays may nest anywhere in a message; the message itself is the first level.
 const MaxDepth = 1000
 
-var errDepth = errors.New("nested too deep")
+var (
+	errDepth = errors.New("nested too deep")
+	errUTF8  = errors.New("not valid UTF-8")
+)
 
 // scanner walks the members of one object and slices their texts out of the input.
 //
-// It reads with duplicate names and invalid UTF-8 allowed, because both are legal in values that only pass:
+// The decoder reads with duplicate names and invalid UTF-8 allowed, because both are legal in values that only pass:
 // the names of the object itself are checked by the callers, and raw bytes that are not UTF-8 are refused
-// before the scan, which leaves lone surrogate escapes as the only thing the second option lets through.
+// before it reads, which leaves lone surrogate escapes as the only thing the second option lets through.
+//
+// Members are found the quick way until something stands in it; then the decoder takes over.
 type scanner struct {
 	data []byte
-	src  bytes.Buffer
-	dec  jsontext.Decoder
-	opts []jsontext.Options
+	at   int  // behind what was read; not kept once the decoder has taken over
+	n    int  // members read
+	slow bool // the decoder has taken over
+	// plain says that there was a member "result", an object that has no isError: true.
+	plain bool
+	src   bytes.Buffer
+	dec   jsontext.Decoder
+	opts  []jsontext.Options
 }
 
 var scanners = sync.Pool{New: func() any {
@@ -38,25 +48,69 @@ func newScanner(data []byte) *scanner {
 }
 
 func (s *scanner) reset(data []byte) {
-	s.data = data
-	s.src = *bytes.NewBuffer(data) // the decoder works on a buffer's own bytes, without a copy
-	s.dec.Reset(&s.src, s.opts...)
+	s.data, s.at, s.n, s.slow, s.plain = data, 0, 0, false, false
 }
 
 // release returns s to the pool without a hold on the caller's bytes.
 func (s *scanner) release() {
+	if s.slow {
+		s.decode(nil)
+	}
 	s.reset(nil)
 	scanners.Put(s)
 }
 
-// open reads the object's opening brace.
-func (s *scanner) open() error {
-	_, err := s.dec.ReadToken()
-	return err
+// decode sets the decoder on a text.
+func (s *scanner) decode(data []byte) {
+	s.src = *bytes.NewBuffer(data) // the decoder works on a buffer's own bytes, without a copy
+	s.dec.Reset(&s.src, s.opts...)
+	s.slow = true
 }
+
+// takeOver has the decoder read what was read already.
+func (s *scanner) takeOver() error {
+	if !utf8.Valid(s.data) {
+		return errUTF8
+	}
+	s.plain = false
+	s.decode(s.data)
+	if _, err := s.dec.ReadToken(); err != nil {
+		return err
+	}
+	for range s.n {
+		if _, _, _, err := s.decoded(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first returns the first byte that is not white space, or 0 for none.
+func (s *scanner) first() byte {
+	if i := skipSpace(s.data, 0); i < len(s.data) {
+		return s.data[i]
+	}
+	return 0
+}
+
+// open reads the object's opening brace, which is the first byte.
+func (s *scanner) open() { s.at = skipSpace(s.data, 0) + 1 }
 
 // next reads one member. It reports false after the closing brace. Both slices alias the input.
 func (s *scanner) next() (name, value jsontext.Value, ok bool, err error) {
+	if !s.slow {
+		if name, value, done, ok := s.quick(); ok {
+			return name, value, !done, nil
+		}
+		if err := s.takeOver(); err != nil {
+			return nil, nil, false, err
+		}
+	}
+	return s.decoded()
+}
+
+// decoded is next as the decoder reads.
+func (s *scanner) decoded() (name, value jsontext.Value, ok bool, err error) {
 	switch s.dec.PeekKind() {
 	case '"':
 	default: // the closing brace or an error
@@ -99,12 +153,11 @@ func (s *scanner) value() (jsontext.Value, error) {
 
 // trailing reports whether anything but white space follows what was read.
 func (s *scanner) trailing() bool {
-	return len(trimSpace(s.data[s.dec.InputOffset():])) > 0
-}
-
-// trimSpace removes leading JSON white space.
-func trimSpace(b []byte) []byte {
-	return bytes.TrimLeft(b, " \t\r\n")
+	at := s.at
+	if s.slow {
+		at = int(s.dec.InputOffset())
+	}
+	return skipSpace(s.data, at) < len(s.data)
 }
 
 // syntaxError turns an error of the decoder into a refusal that says where and not what.
@@ -239,6 +292,8 @@ func intern(b []byte) string {
 		return "io.modelcontextprotocol/clientInfo"
 	case "io.modelcontextprotocol/clientCapabilities":
 		return "io.modelcontextprotocol/clientCapabilities"
+	case "2026-07-28":
+		return "2026-07-28"
 	case "tools/call":
 		return "tools/call"
 	case "tools/list":
