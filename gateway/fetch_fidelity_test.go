@@ -118,6 +118,9 @@ func TestFetchedAnswersPassVerbatim(t *testing.T) {
 					for method, params := range fetchKinds {
 						wg.Go(func() {
 							for n, s := range corpus {
+								if method == "completion/complete" && n%4 != 0 && n < len(corpus)-len(readSamples) {
+									continue // the path is the one of prompts/get
+								}
 								id := strconv.FormatInt(ids.Add(1), 10)
 								got := c.ask(id, method, params(k.id, n))
 								if want := wantFetched(t, id, method, s, k, c.clientKind); got != want {
