@@ -170,7 +170,7 @@ func failCall(f *failure.Failure, t *tool, era upstream.Era) answer {
 // chance of success.
 func retryable(f *failure.Failure, repeatable bool) bool {
 	switch f.Reason {
-	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.Guarded, failure.Internal:
+	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.InputRefused, failure.Guarded, failure.Internal:
 		return false
 	}
 	return f.Outcome != failure.Unknown || repeatable

@@ -59,6 +59,8 @@ type Gateway struct {
 
 	unsettled *unsettled
 	notices   *notices
+	sealer    *sealer
+	talks     *talks
 	drifts    driftQueue
 
 	mu          sync.Mutex // guards the fields below
@@ -132,6 +134,8 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 
 		unsettled: newUnsettled(),
 		notices:   newNotices(opts.Logger, opts.Count),
+		sealer:    newSealer(),
+		talks:     newTalks(),
 		drifts:    make(driftQueue, maxWaiting),
 	}
 	g.sessions = newSessions(g.sessionOver)
@@ -238,6 +242,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	access := g.access
 	auditor := g.auditor.Load()
 	g.mu.Unlock()
+	g.talks.close()
 	cancel()
 	access.stop()
 	for _, m := range all {
@@ -406,7 +411,10 @@ func (g *Gateway) retire(m *member) {
 
 // Drain tells every long-lived stream to end with its final message, and readiness to say no. Calls
 // go on.
-func (g *Gateway) Drain() { g.drain() }
+func (g *Gateway) Drain() {
+	g.drain()
+	g.talks.drain()
+}
 
 // WaitSettled waits until every upstream has ended its first attempt to connect, well or badly, or
 // until ctx ends.

@@ -22,6 +22,7 @@ type session struct {
 	subject  string
 	used     atomic.Int64 // unix nanoseconds of the last request
 	logLevel atomic.Pointer[string]
+	asked    inquiries // of Headgate's, on behalf of servers
 	ended    chan struct{}
 	end      func()
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,10 @@ type Call struct {
 	Header http.Header
 	// Caller is on whose behalf the call is made.
 	Caller Caller
+	// Ask answers a request that the server makes of the client during the call. It may block until ctx ends, which it
+	// does when the call ends or the server takes the question back. nil refuses. The time limit for a step does not
+	// count meanwhile; the one over all does.
+	Ask func(ctx context.Context, q Question) Answer
 	// Notify receives progress and log notifications of the call in order, with the client's own
 	// progress token. It must not block. nil drops them.
 	Notify func(method string, params jsontext.Value)
@@ -84,7 +89,9 @@ func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 	if f := failure.As(err); f != nil && f.Outcome != failure.Unknown && k.lost != nil {
 		err = k.lost // an earlier try may have been run; that the last one was not is no comfort
 	}
-	hop = u.hopOutcome(err, began)
+	if hop = u.hopOutcome(err, began); clock.asked.Load() && timedOut(err) {
+		hop = errNeutral // it may have been the client that took its time
+	}
 	return reply, err
 }
 
@@ -121,7 +128,14 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	r.params = l.peer.params(c.Params, edits, &hop)
 	r.header = u.callHeaders(l, c)
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
-	r.onNotify = func(m wire.Message) { u.relay(c, k.clock, m) }
+	asked := newQuestions(ctx, c, k.clock)
+	defer asked.end()
+	r.onAsk = asked.take
+	r.onNotify = func(m wire.Message) {
+		if !asked.withdrawn(m) {
+			u.relay(c, k.clock, m)
+		}
+	}
 	if r.wantsLog && l.peer.era == Legacy {
 		u.ensureLogLevel(ctx, l, c.LogLevel)
 	}
@@ -187,6 +201,11 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 func (u *Upstream) repaired(ctx context.Context, k *calling) (*Reply, error) {
 	k.repairs++
 	return u.attempt(ctx, k)
+}
+
+func timedOut(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.Timeout
 }
 
 // lostOnTheWay reports that the connection ended after the request may have been read from it.
@@ -371,6 +390,7 @@ func (u *Upstream) dropLink(l *link, err error) {
 // call_timeout, counted again from every progress notification, and max_call_timeout over all.
 type callClock struct {
 	cancel  context.CancelCauseFunc
+	mu      sync.Mutex // one reset at a time
 	timer   *time.Timer
 	began   time.Time
 	end     time.Time
@@ -378,6 +398,8 @@ type callClock struct {
 	first   time.Duration // 0: there is no limit of its own for the first byte
 	replied atomic.Bool   // the first byte is there
 	next    atomic.Int64  // when the timer fires, in Unix nanoseconds
+	held    atomic.Int32  // questions to the client that are open
+	asked   atomic.Bool   // there was one
 }
 
 // limitError names the limit that ran out.
@@ -419,9 +441,11 @@ func (c *callClock) reply() {
 
 // reset gives the call the time of a step, counted from a moment.
 func (c *callClock) reset(from time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.timer.Stop() {
 		next := from.Add(c.perStep)
-		if next.After(c.end) {
+		if next.After(c.end) || c.held.Load() > 0 {
 			next = c.end
 		}
 		c.next.Store(next.UnixNano())

@@ -309,7 +309,7 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 		case m.Kind == wire.KindResponse:
 			s.warn("an answer to another request is dropped", "id", clip(string(m.ID), 64))
 		case m.Kind == wire.KindRequest:
-			s.answerLater(refusal(m))
+			s.ask(m, r)
 		case s.own(m, r) && r.onNotify != nil:
 			r.onNotify(m)
 		default:
@@ -330,7 +330,7 @@ func (s *streamable) own(m wire.Message, r *request) bool {
 	case "notifications/progress":
 		id, ok := progressID(m.Params)
 		return ok && id == r.id
-	case "notifications/message", "notifications/subscriptions/acknowledged":
+	case "notifications/message", "notifications/subscriptions/acknowledged", "notifications/cancelled":
 		return true
 	}
 	return false

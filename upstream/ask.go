@@ -1,0 +1,243 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/wire"
+)
+
+// This file is about what a legacy server asks of the client while a call runs (2025-11-25, client/elicitation,
+// client/sampling, client/roots). A question goes to the client of the call that caused it, and to nobody else: the
+// stream of a call over HTTP says whose it is, and elsewhere a session that is kept apart.
+
+// Question is a request that a server makes of the client.
+type Question struct {
+	Method string
+	Params jsontext.Value // as the server wrote them; nil when it gave none
+}
+
+// Answer is what a client says to a [Question]: exactly one of Result and Error is set.
+type Answer struct {
+	Result jsontext.Value
+	Error  jsontext.Value // a JSON-RPC error object
+}
+
+// Undeclared is the answer to a question for which the client has not declared the capability.
+func Undeclared(method string) Answer {
+	return Answer{Error: wire.ErrorObject(wire.CodeMethodNotFound,
+		"the client of this session did not declare the capability for "+clip(method, 64), nil)}
+}
+
+const (
+	// maxQuestions bounds the questions of one call that are open at a time.
+	maxQuestions = 16
+	// answerTime is how long a server may take to accept an answer.
+	answerTime = 5 * time.Second
+)
+
+// questions are those that a server asks within one try of a call.
+type questions struct {
+	c     *Call
+	clock *callClock
+	ctx   context.Context
+
+	running sync.WaitGroup
+	cancel  context.CancelFunc
+
+	mu   sync.Mutex // guards open and over
+	open map[wire.ID]context.CancelFunc
+	over bool
+}
+
+// newQuestions makes the questions of a try, which end with end. It returns nil for a call whose client cannot be
+// asked anything.
+func newQuestions(ctx context.Context, c *Call, clock *callClock) *questions {
+	if c.Ask == nil {
+		return nil
+	}
+	q := &questions{c: c, clock: clock, open: make(map[wire.ID]context.CancelFunc)}
+	q.ctx, q.cancel = context.WithCancel(ctx)
+	return q
+}
+
+// take has a question answered, and send deliver the answer. It does not block. false means that nobody will.
+func (q *questions) take(m wire.Message, send func(ctx context.Context, body []byte)) bool {
+	if q == nil || m.Method == "ping" {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, twice := q.open[m.ID]; q.over || twice || len(q.open) == maxQuestions {
+		return false
+	}
+	ctx, cancel := context.WithCancel(q.ctx)
+	q.open[m.ID] = cancel
+	q.clock.hold()
+	q.running.Go(func() {
+		defer cancel()
+		a := q.c.Ask(ctx, Question{Method: m.Method, Params: m.Params})
+		q.mu.Lock()
+		delete(q.open, m.ID)
+		q.mu.Unlock()
+		q.clock.release()
+		switch {
+		case ctx.Err() != nil: // the call has ended, or the server wants no answer any more
+		case a.Error != nil:
+			send(q.ctx, wire.AppendError(nil, m.ID, a.Error))
+		default:
+			send(q.ctx, wire.AppendResult(nil, m.ID, a.Result))
+		}
+	})
+	return true
+}
+
+// withdrawn takes a notifications/cancelled of the server; it reports whether a question of this call was meant.
+func (q *questions) withdrawn(m wire.Message) bool {
+	if q == nil || m.Method != "notifications/cancelled" {
+		return false
+	}
+	params, err := wire.ParseObject(m.Params)
+	if err != nil {
+		return false
+	}
+	id, _ := params.Get("requestId")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	cancel := q.open[wire.ID(id)]
+	if cancel == nil {
+		return false
+	}
+	cancel()
+	return true
+}
+
+// end gives up what is open and waits for it.
+func (q *questions) end() {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	q.over = true
+	q.mu.Unlock()
+	q.cancel()
+	q.running.Wait()
+}
+
+// answer posts the answer to a question that came on a call's stream.
+func (s *streamable) answer(ctx context.Context, caller *Caller, body []byte) {
+	post := func(ctx context.Context) {
+		resp, err := s.post(ctx, body, "", &request{caller: caller})
+		if err == nil {
+			defer resp.Body.Close()
+			if resp.StatusCode >= 300 {
+				err = s.statusFailure(resp)
+			}
+		}
+		if err != nil {
+			s.warn("an answer to the server's own request was not delivered", "error", s.redact.Replace(err.Error()))
+		}
+	}
+	// The call may end before the server has acknowledged the answer, so the sending is not the call's.
+	if !s.later.run(post) {
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		post(ctx)
+	}
+}
+
+// ask gives a question on a call's stream to the call.
+func (s *streamable) ask(m wire.Message, r *request) {
+	if r.onAsk == nil || !r.onAsk(m, func(ctx context.Context, body []byte) { s.answer(ctx, r.caller, body) }) {
+		s.answerLater(refusal(m))
+	}
+}
+
+// addressee is the call that a question on a shared stream belongs to: on a session that is kept apart, the only
+// one in flight, or any one where all are one client's. d.mu is held.
+func (d *duplex) addressee() *pendingCall {
+	if d.apart == nil {
+		return nil
+	}
+	var to *pendingCall
+	calls := 0
+	for _, p := range d.pending {
+		if p.req.caller == nil {
+			continue // Headgate's own
+		}
+		calls++
+		if to == nil || p.req.id > to.req.id {
+			to = p
+		}
+	}
+	if holder := d.apart.Load(); calls > 1 && (holder == nil || holder.Session == "") {
+		return nil
+	}
+	return to
+}
+
+// ask gives a question to the call that it belongs to; false means that there is none.
+func (d *duplex) ask(m wire.Message) bool {
+	d.mu.Lock()
+	to := d.addressee()
+	d.mu.Unlock()
+	return to != nil && to.req.onAsk != nil && to.req.onAsk(m, func(ctx context.Context, body []byte) {
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		if err := d.send(ctx, wire.OneLine(body)); err != nil {
+			d.warn("an answer to the server's own request was not delivered")
+		}
+	})
+}
+
+// withdrawn tells the calls in flight that the server takes a question back.
+func (d *duplex) withdrawn(m wire.Message) {
+	d.mu.Lock()
+	all := make([]*pendingCall, 0, len(d.pending))
+	for _, p := range d.pending {
+		all = append(all, p)
+	}
+	d.mu.Unlock()
+	for _, p := range all {
+		p.notify(m)
+	}
+}
+
+// bridged are the client capabilities that a server is told of where each question is decided when it comes: what
+// Headgate can bring to a client that has it.
+const bridged = `{"elicitation":{"form":{},"url":{}},"sampling":{"context":{},"tools":{}},"roots":{}}`
+
+// declared are the client capabilities for the handshake with a legacy server. On a session of its own that is what
+// its client can do. On a shared one over HTTP it is all, since a question comes on the stream of its call and is
+// refused at once where that call's client cannot answer it. On any other shared stream a question says nothing of
+// its call, so none are declared; but where calls have sessions of their own, the shared one only reads the catalogue,
+// which is to hold what servers offer to capable clients alone.
+func (u *Upstream) declared(t transport) jsontext.Value {
+	if u.parent != nil {
+		if holder := u.holder.Load(); holder != nil && holder.Capabilities != nil {
+			return holder.Capabilities
+		}
+		return jsontext.Value(`{}`)
+	}
+	if _, ok := t.(*streamable); ok || u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient {
+		return jsontext.Value(bridged)
+	}
+	return jsontext.Value(`{}`)
+}
+
+// hold stops the time of a step while the client is being asked; that over all goes on.
+func (c *callClock) hold() {
+	c.held.Add(1)
+	c.asked.Store(true)
+	c.reset(time.Now())
+}
+
+// release counts the time for a step anew once no question is open.
+func (c *callClock) release() {
+	c.held.Add(-1)
+	c.reset(time.Now())
+}
