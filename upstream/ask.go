@@ -160,7 +160,7 @@ func (s *streamable) ask(m wire.Message, r *request) {
 // addressee is the call that a question on a shared stream belongs to: on a session that is kept apart, the only
 // one in flight, or any one where all are one client's. d.mu is held.
 func (d *duplex) addressee() *pendingCall {
-	if d.apart == nil {
+	if d.whose == nil {
 		return nil
 	}
 	var to *pendingCall
@@ -174,10 +174,17 @@ func (d *duplex) addressee() *pendingCall {
 			to = p
 		}
 	}
-	if holder := d.apart.Load(); calls > 1 && (holder == nil || holder.Session == "") {
+	if calls > 1 && !d.whose() {
 		return nil
 	}
 	return to
+}
+
+// oneClients reports whether a session of its own belongs to one client, and not to all that its caller has or to
+// those of them that Headgate cannot tell apart.
+func (u *Upstream) oneClients() bool {
+	holder := u.holder.Load()
+	return u.cfg.Session == configs.SessionClient && holder != nil && holder.Session != ""
 }
 
 // ask gives a question to the call that it belongs to; false means that there is none.

@@ -29,7 +29,7 @@ type duplex struct {
 	wg     sync.WaitGroup
 	stop   func() // unblocks the reader and the writer; called once, after gone is closed
 	peer   atomic.Pointer[peer]
-	apart  *atomic.Pointer[Caller] // whose session it is; nil where it is shared
+	whose  func() (one bool) // whether it is one client's alone, not all those of a caller; nil where it is shared
 
 	mu      sync.Mutex // guards pending, err
 	pending map[int64]*pendingCall
@@ -86,7 +86,7 @@ func (u *Upstream) newDuplex(read func() ([]byte, error), write func(*outgoing) 
 		pending: make(map[int64]*pendingCall),
 	}
 	if u.parent != nil {
-		d.apart = &u.holder
+		d.whose = u.oneClients
 	}
 	d.wg.Go(func() { d.readLoop(read) })
 	d.wg.Go(func() { d.writeLoop(write) })
