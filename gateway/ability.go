@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/wire"
@@ -97,6 +99,15 @@ func (a abilities) refuse(q upstream.Question) (answer upstream.Answer, ok bool)
 		}
 	}
 	return upstream.Undeclared(q.Method), true
+}
+
+// errorStatus is the HTTP status that a server's error has for modern clients, or 0 where any will do: the protocol
+// wants 400 for a missing capability (2026-07-28, basic, "Client Capabilities").
+func errorStatus(err jsontext.Value) int {
+	if code, _, _ := wire.ErrorCode(err); code == wire.CodeMissingClientCapability {
+		return http.StatusBadRequest
+	}
+	return 0
 }
 
 // unanswered is what a server is told when its question brought no answer.
