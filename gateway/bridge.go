@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -19,27 +21,33 @@ import (
 // a demand for input and is sent it again with what it wants (2026-07-28, basic/patterns/mrtr); a legacy one asks in
 // the midst of it. Between two of one era nothing is changed.
 
+// target is what a call is for: what is called or read, under the name that clients know it by, and its owner.
+type target struct {
+	up   *upstream.Upstream
+	name string
+}
+
 // place makes a call, in the way that its client and its server can talk to each other meanwhile.
-func (g *Gateway) place(ctx context.Context, x *exchange, t *tool, c *upstream.Call) (*upstream.Reply, error) {
+func (g *Gateway) place(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
 	can := abilitiesOf(x.capabilities)
 	c.Caller.Capabilities = jsontext.Value(can)
 	if x.era == upstream.Legacy {
 		c.Ask = x.ask
-		return g.rounds(ctx, x, t, c)
+		return g.rounds(ctx, x, to, c)
 	}
 	raw, resumes := x.params.Get("requestState")
 	state, _ := wire.String(raw)
-	legacy := t.owner.Catalogue() != nil && t.owner.Catalogue().Era == upstream.Legacy
+	legacy := to.up.Catalogue() != nil && to.up.Catalogue().Era == upstream.Legacy
 	mark, own := g.sealer.open(state)
 	switch {
 	case resumes && own:
-		return g.resume(ctx, x, t, mark)
+		return g.resume(ctx, x, to, mark)
 	case resumes && legacy:
 		return nil, &stateError{"was changed, or made before this gateway was started"}
 	case legacy && can != nil:
-		return g.begin(ctx, x, t, c)
+		return g.begin(ctx, x, to, c)
 	}
-	return t.owner.Call(ctx, c)
+	return to.up.Call(ctx, c)
 }
 
 // stateError refuses a requestState.
@@ -50,8 +58,8 @@ func (e *stateError) Error() string {
 }
 
 // begin makes a call that may be interrupted by questions, for a modern client.
-func (g *Gateway) begin(ctx context.Context, x *exchange, t *tool, c *upstream.Call) (*upstream.Reply, error) {
-	k := newTalk(x, t, argumentsDigest(x))
+func (g *Gateway) begin(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
+	k := newTalk(x, to)
 	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k.cancel = cancel
 	c.Ask, c.Notify = k.ask, k.notify
@@ -63,20 +71,20 @@ func (g *Gateway) begin(ctx context.Context, x *exchange, t *tool, c *upstream.C
 				k.fault = fmt.Errorf("%v, in a call:\n%s", k.fault, debug.Stack())
 			}
 		}()
-		k.reply, k.err = t.owner.Call(callCtx, c)
+		k.reply, k.err = to.up.Call(callCtx, c)
 	}) {
 		cancel()
 		c.Ask = nil
 		c.Notify = x.notify
-		return t.owner.Call(ctx, c)
+		return to.up.Call(ctx, c)
 	}
 	return g.attend(ctx, x, k)
 }
 
 // resume takes up the call that a requestState stands for, with what the request answers.
-func (g *Gateway) resume(ctx context.Context, x *exchange, t *tool, mark ticket) (*upstream.Reply, error) {
+func (g *Gateway) resume(ctx context.Context, x *exchange, to target, mark ticket) (*upstream.Reply, error) {
 	switch {
-	case mark.Owner != x.owner() || mark.Tool != t.name || mark.Server != t.owner.ID() || mark.Arguments != argumentsDigest(x):
+	case mark.Owner != x.owner() || mark.Server != to.up.ID() || mark.Call != callDigest(x, to.name):
 		return nil, &stateError{"belongs to another call"}
 	case time.Now().After(mark.Expires):
 		return nil, &stateError{"has expired, and the call that waited for it was cancelled"}
@@ -91,7 +99,7 @@ func (g *Gateway) resume(ctx context.Context, x *exchange, t *tool, mark ticket)
 		return nil, &stateError{"stands for a call that was cancelled, since this gateway is being stopped"}
 	case k == nil:
 		return nil, &stateError{"stands for a call that has ended"}
-	case k.up != t.owner && x.s.has(k.up):
+	case k.up != to.up && x.s.has(k.up):
 		return nil, &stateError{"belongs to another call"} // a server of the same id in another team
 	case !k.attend(x, mark.Round, answers):
 		return nil, &stateError{"was used already"}
@@ -190,13 +198,13 @@ func (g *Gateway) demand(ctx context.Context, x *exchange, k *talk) *upstream.Re
 		return nil
 	}
 	if !g.talks.park(k, x.each(callerTalks)) {
-		g.log.Warn("what a server asks is not brought to its client, since too many calls wait for theirs", "tool", k.tool, "upstream", k.server)
+		g.log.Warn("what a server asks is not brought to its client, since too many calls wait for theirs", "method", k.method, "name", k.name, "upstream", k.server)
 		k.decline(false)
 		return nil
 	}
 	expires := time.Now().Add(g.talks.patience)
 	open, round, ok := k.pause(g.talks.patience, func(round int) {
-		g.log.Info("a call is given up, since its client did not come back with what the server asked for", "tool", k.tool, "upstream", k.server)
+		g.log.Info("a call is given up, since its client did not come back with what the server asked for", "method", k.method, "name", k.name, "upstream", k.server)
 		g.talks.abandon(k, round)
 	})
 	if !ok {
@@ -219,19 +227,17 @@ func (g *Gateway) demand(ctx context.Context, x *exchange, k *talk) *upstream.Re
 		b = append(b, '}')
 	}
 	b = append(b, `},"requestState":"`...)
-	b = append(b, g.sealer.seal(ticket{Talk: k.id, Round: round, Owner: k.owner, Tool: k.tool, Server: k.server, Arguments: k.arguments, Expires: expires})...)
+	b = append(b, g.sealer.seal(ticket{Talk: k.id, Round: round, Owner: k.owner, Server: k.server, Call: k.digest, Expires: expires})...)
 	return &upstream.Reply{Result: append(b, `"}`...), Era: upstream.Modern}
 }
 
 func questionKey(n int) string { return "q" + strconv.Itoa(n) }
 
-// argumentsDigest is what a requestState says of the arguments of its call.
-func argumentsDigest(x *exchange) string {
-	args, ok := x.params.Get("arguments")
-	if !ok {
-		return ""
-	}
-	return argumentsHash(args)
+// callDigest is what a requestState says of its call: method, what is called, and the arguments.
+func callDigest(x *exchange, name string) string {
+	args, _ := x.params.Get("arguments")
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %s", x.method, name, argumentsHash(args)))
+	return hex.EncodeToString(sum[:])
 }
 
 // ask has a question answered by the client's next request.

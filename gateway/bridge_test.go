@@ -88,9 +88,11 @@ func mustDemand(t *testing.T, message string) (inputs, state string) {
 // legacyKinds are the legacy servers whose questions can be told apart.
 func legacyKinds(t *testing.T, s *mcptest.Server) map[string]func() (entryJSON string, o Options) {
 	return map[string]func() (string, Options){
-		"http":  func() (string, Options) { return entry(s.StartHTTP(t)), Options{} },
-		"sse":   func() (string, Options) { return entry(s.StartSSE(t), `"type":"sse"`, `"session":"client"`), Options{} },
-		"stdio": func() (string, Options) { return `{"command":"embedded","session":"client"}`, Options{Embedded: embed("x", s)} },
+		"http": func() (string, Options) { return entry(s.StartHTTP(t)), Options{} },
+		"sse":  func() (string, Options) { return entry(s.StartSSE(t), `"type":"sse"`, `"session":"client"`), Options{} },
+		"stdio": func() (string, Options) {
+			return `{"command":"embedded","session":"client"}`, Options{Embedded: embed("x", s)}
+		},
 	}
 }
 

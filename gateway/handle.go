@@ -165,7 +165,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		return a
 	}
 	began := time.Now()
-	reply, err := g.place(ctx, x, t.tool, &upstream.Call{
+	reply, err := g.place(ctx, x, target{t.owner, t.name}, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
 		Name:         t.definition.Name,

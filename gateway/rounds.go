@@ -62,8 +62,8 @@ func inputRequired(reply *upstream.Reply) (d demanded, ok bool, err error) {
 
 // rounds makes a call for a legacy client: what a modern server demands is asked of the client, and the call is made
 // again with it, as often as it takes.
-func (g *Gateway) rounds(ctx context.Context, x *exchange, t *tool, c *upstream.Call) (*upstream.Reply, error) {
-	reply, err := t.owner.Call(ctx, c)
+func (g *Gateway) rounds(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
+	reply, err := to.up.Call(ctx, c)
 	if err != nil || reply.Era != upstream.Modern {
 		return reply, err
 	}
@@ -71,17 +71,17 @@ func (g *Gateway) rounds(ctx context.Context, x *exchange, t *tool, c *upstream.
 	if !more {
 		return reply, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, t.owner.Config().MaxCallTimeout, errClientTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, to.up.Config().MaxCallTimeout, errClientTime)
 	defer cancel()
 	refused := func(err error) error {
-		return &failure.Failure{Server: t.owner.ID(), Reason: failure.InputRefused, Outcome: failure.Refused, Cause: err}
+		return &failure.Failure{Server: to.up.ID(), Reason: failure.InputRefused, Outcome: failure.Refused, Cause: err}
 	}
 	for round := 1; ; round++ {
 		if bad == nil && round > maxRounds {
 			bad = errors.New("it demanded input too often for one call")
 		}
 		if bad != nil {
-			return nil, &failure.Failure{Server: t.owner.ID(), Reason: failure.BadUpstreamAnswer, Outcome: failure.Refused, Cause: bad}
+			return nil, &failure.Failure{Server: to.up.ID(), Reason: failure.BadUpstreamAnswer, Outcome: failure.Refused, Cause: bad}
 		}
 		responses, err := g.gather(ctx, x, d.inputs)
 		if err == nil && len(d.inputs) == 0 {
@@ -98,10 +98,10 @@ func (g *Gateway) rounds(ctx context.Context, x *exchange, t *tool, c *upstream.
 		if again.Params, err = wire.ParseObject(c.Params.Append(nil, edits...)); err != nil {
 			return nil, refused(err)
 		}
-		reply, err := t.owner.Call(ctx, &again)
+		reply, err := to.up.Call(ctx, &again)
 		if err != nil && errors.Is(context.Cause(ctx), errClientTime) {
-			return nil, &failure.Failure{Server: t.owner.ID(), Reason: failure.Timeout, Outcome: failure.Unknown,
-				Limit: t.owner.Config().MaxCallTimeout, Cause: errClientTime}
+			return nil, &failure.Failure{Server: to.up.ID(), Reason: failure.Timeout, Outcome: failure.Unknown,
+				Limit: to.up.Config().MaxCallTimeout, Cause: errClientTime}
 		}
 		if err != nil {
 			return nil, err

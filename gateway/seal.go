@@ -30,13 +30,12 @@ func newSealer() *sealer {
 // ticket is what a requestState says: which call waits, at which round, and all that a request has to agree with to
 // take it up.
 type ticket struct {
-	Talk      string    `json:"k"`
-	Round     int       `json:"r"`
-	Owner     string    `json:"o"` // caller and endpoint
-	Tool      string    `json:"t"` // exposed name
-	Server    string    `json:"s"`
-	Arguments string    `json:"a"` // digest
-	Expires   time.Time `json:"e"`
+	Talk    string    `json:"k"`
+	Round   int       `json:"r"`
+	Owner   string    `json:"o"` // caller and endpoint
+	Server  string    `json:"s"`
+	Call    string    `json:"c"` // digest of method, name and arguments
+	Expires time.Time `json:"e"`
 }
 
 // sealed marks what is Headgate's own, so that other texts are not decoded.

@@ -117,13 +117,14 @@ func (ts *talks) close() {
 
 // talk is one such call. What it is bound to is fixed; a request attends it, or none does.
 type talk struct {
-	id        string
-	caller    string // key of the caller
-	owner     string // the caller at its endpoint
-	tool      string // exposed name
-	server    string
-	up        *upstream.Upstream
-	arguments string // digest
+	id     string
+	caller string // key of the caller
+	owner  string // the caller at its endpoint
+	method string
+	name   string // of what is called, as clients know it
+	server string
+	up     *upstream.Upstream
+	digest string // of the call
 
 	cancel func()
 	asked  chan struct{} // capacity 1: a question was added
@@ -149,10 +150,11 @@ type question struct {
 	answer chan upstream.Answer
 }
 
-func newTalk(x *exchange, t *tool, arguments string) *talk {
+func newTalk(x *exchange, to target) *talk {
 	return &talk{
-		id: rand.Text(), caller: x.caller.Key(), owner: x.owner(), tool: t.name, server: t.owner.ID(), up: t.owner, arguments: arguments,
-		asked: make(chan struct{}, 1), done: make(chan struct{}), x: x, can: abilitiesOf(x.capabilities),
+		id: rand.Text(), caller: x.caller.Key(), owner: x.owner(), method: x.method, name: to.name, server: to.up.ID(), up: to.up,
+		digest: callDigest(x, to.name),
+		asked:  make(chan struct{}, 1), done: make(chan struct{}), x: x, can: abilitiesOf(x.capabilities),
 	}
 }
 
