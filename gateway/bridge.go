@@ -29,6 +29,14 @@ type target struct {
 
 // place makes a call, in the way that its client and its server can talk to each other meanwhile.
 func (g *Gateway) place(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
+	reply, err := g.carry(ctx, x, to, c)
+	if err == nil {
+		g.tasks.note(x.owner(), to.up, reply.Result)
+	}
+	return reply, err
+}
+
+func (g *Gateway) carry(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
 	can := abilitiesOf(x.capabilities)
 	c.Caller.Capabilities = jsontext.Value(can)
 	if x.era == upstream.Legacy {
@@ -227,7 +235,7 @@ func (g *Gateway) demand(ctx context.Context, x *exchange, k *talk) *upstream.Re
 		b = append(b, '}')
 	}
 	b = append(b, `},"requestState":"`...)
-	b = append(b, g.sealer.seal(ticket{Talk: k.id, Round: round, Owner: k.owner, Server: k.server, Call: k.digest, Expires: expires})...)
+	b = append(b, g.sealer.seal(ticket{Talk: k.id, Round: round, Owner: k.owner, Server: k.server, Call: callDigest(x, k.name), Expires: expires})...)
 	return &upstream.Reply{Result: append(b, `"}`...), Era: upstream.Modern}
 }
 

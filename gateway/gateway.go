@@ -61,6 +61,7 @@ type Gateway struct {
 	notices   *notices
 	sealer    *sealer
 	talks     *talks
+	tasks     *tasks
 	drifts    driftQueue
 
 	mu          sync.Mutex // guards the fields below
@@ -136,6 +137,7 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 		notices:   newNotices(opts.Logger, opts.Count),
 		sealer:    newSealer(),
 		talks:     newTalks(),
+		tasks:     newTasks(),
 		drifts:    make(driftQueue, maxWaiting),
 	}
 	g.sessions = newSessions(g.sessionOver)

@@ -82,7 +82,7 @@ func (g *Gateway) handle(ctx context.Context, x *exchange) answer {
 			return answer{result: jsontext.Value("{}")}
 		}
 	}
-	return methodNotFound(x.method)
+	return g.extension(ctx, x)
 }
 
 // startGrace is how long after the start a list or a call waits for upstreams that are being connected

@@ -270,6 +270,7 @@ func (s *snapshot) describe(v *view) {
 	if logging {
 		v.capabilities = jsontext.Value(`{"logging":{},"tools":{"listChanged":true}}`)
 	}
+	v.capabilities = s.withExtensions(v, v.capabilities)
 }
 
 // absentTTL is the longest that a client may keep a list that lacks the tools of a server which cannot be

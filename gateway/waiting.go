@@ -124,7 +124,6 @@ type talk struct {
 	name   string // of what is called, as clients know it
 	server string
 	up     *upstream.Upstream
-	digest string // of the call
 
 	cancel func()
 	asked  chan struct{} // capacity 1: a question was added
@@ -153,7 +152,6 @@ type question struct {
 func newTalk(x *exchange, to target) *talk {
 	return &talk{
 		id: rand.Text(), caller: x.caller.Key(), owner: x.owner(), method: x.method, name: to.name, server: to.up.ID(), up: to.up,
-		digest: callDigest(x, to.name),
 		asked:  make(chan struct{}, 1), done: make(chan struct{}), x: x, can: abilitiesOf(x.capabilities),
 	}
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,6 +156,16 @@ func (s *streamable) ask(m wire.Message, r *request) {
 	if r.onAsk == nil || !r.onAsk(m, func(ctx context.Context, body []byte) { s.answer(ctx, r.caller, body) }) {
 		s.answerLater(refusal(m))
 	}
+}
+
+// taskName is what Mcp-Name says for a method of the tasks extension (SEP-2663, "Routing Headers"), or "".
+func taskName(c *Call) string {
+	if !strings.HasPrefix(c.Method, "tasks/") {
+		return ""
+	}
+	raw, _ := c.Params.Get("taskId")
+	name, _ := wire.String(raw)
+	return name
 }
 
 // addressee is the call that a question on a shared stream belongs to: on a session that is kept apart, the only

@@ -23,7 +23,9 @@ type Call struct {
 	Method string
 	Params wire.Object // the client's params; nil when it sent none
 	Name   string      // the server's own name of what is called; it replaces params.name; "" for none
-	Tool   *Tool       // the tool called, for Mcp-Param-* headers; nil when the method calls none
+	// Verbatim says that the method is an extension's, of which nothing is known.
+	Verbatim bool
+	Tool     *Tool // the tool called, for Mcp-Param-* headers; nil when the method calls none
 	// Repeatable says that the call may run twice without harm, so that it may be sent again after it may
 	// have reached the server.
 	Repeatable bool
@@ -254,6 +256,9 @@ func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
 		if uri, ok := c.Params.Get("uri"); ok && c.Method == "resources/read" {
 			name, _ = wire.String(uri)
 		}
+		if c.Verbatim {
+			name = taskName(c)
+		}
 		if name != "" {
 			h["Mcp-Name"] = []string{wire.EncodeHeaderValue(name)}
 		}
@@ -288,6 +293,14 @@ func (u *Upstream) relay(c *Call, clock *callClock, m wire.Message) {
 			return
 		}
 		c.Notify(m.Method, m.Params)
+	case "notifications/elicitation/complete":
+		if c.Ask != nil && c.Notify != nil { // of a question that this client was asked
+			c.Notify(m.Method, m.Params)
+		}
+	case "notifications/tasks", "notifications/tasks/status":
+		if c.Verbatim && c.Notify != nil {
+			c.Notify(m.Method, m.Params)
+		}
 	}
 }
 

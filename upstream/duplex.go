@@ -349,6 +349,8 @@ func (d *duplex) notification(m wire.Message) {
 		}
 	case "notifications/subscriptions/acknowledged":
 		to = d.pending[listenID]
+	case "notifications/elicitation/complete":
+		to = d.addressee()
 	case "notifications/cancelled":
 		d.mu.Unlock()
 		d.withdrawn(m)

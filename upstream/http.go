@@ -330,7 +330,8 @@ func (s *streamable) own(m wire.Message, r *request) bool {
 	case "notifications/progress":
 		id, ok := progressID(m.Params)
 		return ok && id == r.id
-	case "notifications/message", "notifications/subscriptions/acknowledged", "notifications/cancelled":
+	case "notifications/message", "notifications/subscriptions/acknowledged", "notifications/cancelled",
+		"notifications/elicitation/complete", "notifications/tasks", "notifications/tasks/status":
 		return true
 	}
 	return false
