@@ -152,7 +152,7 @@ type question struct {
 func newTalk(x *exchange, to target) *talk {
 	return &talk{
 		id: rand.Text(), caller: x.caller.Key(), owner: x.owner(), method: x.method, name: to.name, server: to.up.ID(), up: to.up,
-		asked:  make(chan struct{}, 1), done: make(chan struct{}), x: x, can: abilitiesOf(x.capabilities),
+		asked: make(chan struct{}, 1), done: make(chan struct{}), x: x, can: abilitiesOf(x.capabilities),
 	}
 }
 
