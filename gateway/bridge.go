@@ -285,6 +285,8 @@ func (k *talk) notify(method string, params jsontext.Value) {
 		if x.logLevel == "" || upstream.LogLevelIndex(level) < upstream.LogLevelIndex(x.logLevel) {
 			return
 		}
+	default:
+		return // the end of an elicitation by URL is news for legacy clients alone
 	}
 	x.notify(method, params)
 }

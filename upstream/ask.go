@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -212,18 +213,29 @@ func (d *duplex) ask(m wire.Message) bool {
 	})
 }
 
-// withdrawn tells the calls in flight that the server takes a question back.
+// withdrawn takes a notifications/cancelled of the server: it takes a question back, or ends a subscription
+// (2026-07-28, basic/patterns/cancellation).
 func (d *duplex) withdrawn(m wire.Message) {
+	params, _ := wire.ParseObject(m.Params)
+	raw, _ := params.Get("requestId")
+	id, own := wire.ID(raw).Int64()
 	d.mu.Lock()
 	all := make([]*pendingCall, 0, len(d.pending))
 	for _, p := range d.pending {
 		all = append(all, p)
 	}
+	p := d.pending[id]
 	d.mu.Unlock()
+	if own && p != nil && p.req.method == "subscriptions/listen" {
+		d.failOne(id, errTornDown)
+		return
+	}
 	for _, p := range all {
 		p.notify(m)
 	}
 }
+
+var errTornDown = errors.New("the server ended the subscription")
 
 // bridged are the client capabilities that a server is told of where each question is decided when it comes: what
 // Headgate can bring to a client that has it.

@@ -254,3 +254,33 @@ func params(t *testing.T, text string) wire.Object {
 	}
 	return obj
 }
+
+// TestServerEndsSubscription: a server on a stream may end a subscription without a result; it is asked for again.
+func TestServerEndsSubscription(t *testing.T) {
+	t.Parallel()
+	s := &mcptest.Server{ListChanged: true, Tools: mcptest.Builtin("echo")}
+	listens := make(chan string, 16)
+	s.OnRequest = func(c *mcptest.Call) bool {
+		if c.Method != "subscriptions/listen" {
+			return false
+		}
+		c.Notify("notifications/cancelled", `{"requestId":"x"}`)
+		c.Notify("notifications/cancelled", `{"requestId":`+c.ID+`}`)
+		select {
+		case listens <- c.ID:
+		default:
+		}
+		return true
+	}
+	cfg := settings()
+	cfg.Type = "stdio"
+	r := up(t, cfg, piped(s))
+	for range 2 {
+		select {
+		case <-listens:
+		case <-time.After(patience):
+			t.Fatal("no subscription")
+		}
+	}
+	r.mustCall("echo", `{}`)
+}
