@@ -3,10 +3,13 @@ package upstream
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/configs"
@@ -40,6 +43,8 @@ const (
 	maxQuestions = 16
 	// answerTime is how long a server may take to accept an answer.
 	answerTime = 5 * time.Second
+	// streamTime is how long a session waits for its stream before it is used.
+	streamTime = 2 * time.Second
 )
 
 // questions are those that a server asks within one try of a call.
@@ -169,27 +174,140 @@ func taskName(c *Call) string {
 	return name
 }
 
-// addressee is the call that a question on a shared stream belongs to: on a session that is kept apart, the only
-// one in flight, or any one where all are one client's. d.mu is held.
+// callers are the calls in flight on a session over HTTP that is kept apart. What the server asks on the session's own
+// stream, and not on that of the call, is for one of them, as on any stream.
+type callers struct {
+	whose func() (one bool)
+
+	mu  sync.Mutex // guards all
+	all map[int64]*request
+}
+
+func (u *Upstream) newCallers() *callers {
+	if u.parent == nil {
+		return nil
+	}
+	return &callers{whose: u.oneClients, all: make(map[int64]*request)}
+}
+
+func (c *callers) add(r *request) (done func()) {
+	if c == nil || r.caller == nil {
+		return func() {}
+	}
+	c.mu.Lock()
+	c.all[r.id] = r
+	c.mu.Unlock()
+	return func() {
+		c.mu.Lock()
+		delete(c.all, r.id)
+		c.mu.Unlock()
+	}
+}
+
+// addressee returns the request that a question is for, or one that refuses it.
+func (c *callers) addressee() *request {
+	if c == nil {
+		return &request{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to := newest(c.all, c.whose); to != nil {
+		return to
+	}
+	return &request{}
+}
+
+// tell tells the calls in flight that the server takes a question back.
+func (c *callers) tell(m wire.Message) {
+	if c == nil || m.Method != "notifications/cancelled" {
+		return
+	}
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.all))
+	c.mu.Unlock()
+	for _, r := range all {
+		r.onNotify(m)
+	}
+}
+
+// newest is the call that a question belongs to which does not say so itself: the only one in flight, or any one where
+// all are one client's.
+func newest(all map[int64]*request, one func() bool) *request {
+	var to *request
+	for id, r := range all {
+		if to == nil || id > to.id {
+			to = r
+		}
+	}
+	if len(all) > 1 && !one() {
+		return nil
+	}
+	return to
+}
+
+// addressee is the call that a question on a shared stream belongs to, on a session that is kept apart; nil for none.
+// d.mu is held.
 func (d *duplex) addressee() *pendingCall {
 	if d.whose == nil {
 		return nil
 	}
-	var to *pendingCall
-	calls := 0
-	for _, p := range d.pending {
-		if p.req.caller == nil {
-			continue // Headgate's own
-		}
-		calls++
-		if to == nil || p.req.id > to.req.id {
-			to = p
+	calls := make(map[int64]*request, len(d.pending))
+	for id, p := range d.pending {
+		if p.req.caller != nil { // not Headgate's own
+			calls[id] = p.req
 		}
 	}
-	if calls > 1 && !d.whose() {
-		return nil
+	if to := newest(calls, d.whose); to != nil {
+		return d.pending[to.id]
 	}
-	return to
+	return nil
+}
+
+// beginFollowing runs followApart until the returned function is called, and waits a little for the stream to stand: the
+// first call may be one that asks.
+func (u *Upstream) beginFollowing(ctx context.Context, l *link) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	opened, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		u.followApart(ctx, l, sync.OnceFunc(func() { close(opened) }))
+	}()
+	t := time.NewTimer(streamTime)
+	defer t.Stop()
+	select {
+	case <-opened:
+	case <-done:
+	case <-t.C:
+	}
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// followApart holds the stream of a session of its own on which a legacy server over HTTP may ask what it does not ask
+// on the stream of a call. Without it the question would be lost, and its tool would wait. It runs until ctx ends.
+func (u *Upstream) followApart(ctx context.Context, l *link, opened func()) {
+	holder := u.holder.Load()
+	if _, ok := l.transport.(*streamable); !ok || l.peer.era != Legacy || holder == nil || holder.Capabilities == nil {
+		return
+	}
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval = 500 * time.Millisecond
+	pause.MaxInterval = u.opts.MaxBackoff
+	for {
+		began := time.Now()
+		err := l.follow(ctx, opened)
+		if ctx.Err() != nil || errors.Is(err, errNoStream) || unreachable(err) {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			pause.Reset()
+		}
+		if !wait(ctx, pause.NextBackOff()) {
+			return
+		}
+	}
 }
 
 // oneClients reports whether a session of its own belongs to one client, and not to all that its caller has or to

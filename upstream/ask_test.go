@@ -284,3 +284,42 @@ func TestServerEndsSubscription(t *testing.T) {
 	}
 	r.mustCall("echo", `{}`)
 }
+
+// TestQuestionOnTheSessionsStream: what a server over HTTP asks on the stream of a session that is kept apart is for the
+// call in flight there; on a shared session it is refused at once.
+func TestQuestionOnTheSessionsStream(t *testing.T) {
+	t.Parallel()
+	for _, session := range []string{configs.SessionShared, configs.SessionCaller, configs.SessionClient} {
+		t.Run(session, func(t *testing.T) {
+			t.Parallel()
+			s := &mcptest.Server{Era: mcptest.Legacy, ListChanged: session == configs.SessionShared}
+			var answer string
+			s.Tools = []mcptest.Tool{tool("ask", func(c *mcptest.Call) {
+				_ = s.Await(c.Ctx, func() bool { return s.Streams() > 0 })
+				// Broadcast makes notifications; an id behind the params turns one into a request.
+				s.Broadcast("elicitation/create", `{"message":"?"},"id":"q-1"`)
+				_ = s.Await(c.Ctx, func() bool {
+					answer = string(last(s, "").Body)
+					return strings.Contains(answer, `"id":"q-1"`)
+				})
+				c.Text("done")
+			})}
+			cfg := httpAt(s.StartHTTP(t).URL)
+			cfg.Session = session
+			r := up(t, cfg, Options{})
+			a := &answering{}
+			c := &Call{Method: "tools/call", Params: params(t, `{"arguments":{}}`), Name: "ask", Ask: a.ask,
+				Caller: Caller{Key: "a", Session: "one", Capabilities: jsontext.Value(`{"elicitation":{}}`)}}
+			if _, err := r.Call(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			want := `"result":{"to":{"message":"?"}}`
+			if session == configs.SessionShared {
+				want = `"code":-32601`
+			}
+			if !strings.Contains(answer, want) {
+				t.Errorf("answer %s", answer)
+			}
+		})
+	}
+}

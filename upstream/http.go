@@ -38,11 +38,13 @@ type streamable struct {
 	gone     chan struct{}
 	later    background
 	inFlight atomic.Int64 // requests
+	asking   *callers     // the calls in flight of a session that is kept apart; nil where it is shared
 }
 
 func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
+		asking:   u.newCallers(),
 		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer},
 		url:      u.cfg.URL,
 		events:   u.events(),
@@ -131,6 +133,7 @@ func (s *streamable) post(ctx context.Context, body []byte, method string, r *re
 func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
+	defer s.asking.add(r)()
 	m, err := s.exchange(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		// A modern server takes the closed stream as the cancellation; a legacy one has to be told.
