@@ -42,6 +42,7 @@ var textNames = []string{
 	"timeout", "timeout_not_started", "timeout_repeatable", "timeout_unknown",
 	"connection_lost", "connection_lost_repeatable", "connection_lost_unknown",
 	"bad_upstream_answer", "rate_limited", "concurrency_limited", "guarded", "invalid_arguments", "invalid_result",
+	"input_refused",
 }
 
 // placeholders are what a template may have filled in.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -128,5 +129,28 @@ func TestListenCancelledOnStdio(t *testing.T) {
 	p.in.Close()
 	for line := range p.lines {
 		t.Errorf("then came %s", line)
+	}
+}
+
+// TestTornDownSubscription: the end of a subscription that Headgate ends is announced before its result.
+func TestTornDownSubscription(t *testing.T) {
+	g := launch(t, parseConfig(t, nil), Options{})
+	st, p := g.listenStream(`"s-1"`, `{}`), g.pipe()
+	p.send(modernBody("7", "subscriptions/listen", `"notifications":{}`))
+	st.next()
+	p.next()
+	g.Drain()
+	const want = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"_meta":{"io.modelcontextprotocol/subscriptionId":%[1]s}}}`
+	if got := expect(t, "the announcement", st.torn); got != fmt.Sprintf(want, `"s-1"`) {
+		t.Errorf("%s", got)
+	}
+	if got := expect(t, "the announcement", p.torn); got != fmt.Sprintf(want, "7") {
+		t.Errorf("%s", got)
+	}
+	if got := st.next(); at(t, got, "id") != `"s-1"` {
+		t.Errorf("%s", got)
+	}
+	if got := p.next(); at(t, got, "id") != "7" {
+		t.Errorf("%s", got)
 	}
 }

@@ -174,8 +174,17 @@ func TestCheckResultsReject(t *testing.T) {
 		for _, tt := range resultTests {
 			t.Run(era+" "+tt.name, func(t *testing.T) {
 				args := `{"raw":` + string(quoteJSON(tt.result)) + `}`
-				legacy, modern := g.callLegacy(session, "1", "db_list", args).message(), g.callModern("1", "db_list", args).message()
-				calls += 2
+				modern := g.callModern("1", "db_list", args).message()
+				calls++
+				if tt.name == "asks for input" {
+					// What a modern server demands is never a result for a legacy client.
+					if got := at(t, modern, "result"); got != tt.result {
+						t.Errorf("got %.200s", got)
+					}
+					return
+				}
+				legacy := g.callLegacy(session, "1", "db_list", args).message()
+				calls++
 				if tt.says != nil {
 					checkRefusal(t, legacy, false, "db", "db_list", "invalid_result", "unknown", tt.says)
 					checkRefusal(t, modern, true, "db", "db_list", "invalid_result", "unknown", tt.says)
@@ -212,7 +221,11 @@ func TestCheckResultsWarn(t *testing.T) {
 	for range 2 {
 		for _, tt := range resultTests {
 			args := `{"raw":` + string(quoteJSON(tt.result)) + `}`
-			if got := at(t, g.callLegacy(session, "1", "db_list", args).message(), "result"); got != tt.result {
+			call := func() reply { return g.callLegacy(session, "1", "db_list", args) }
+			if tt.name == "asks for input" {
+				call = func() reply { return g.callModern("1", "db_list", args) }
+			}
+			if got := at(t, call().message(), "result"); got != tt.result {
 				t.Errorf("%s: got %.200s", tt.name, got)
 			}
 			want := ""

@@ -20,6 +20,7 @@ type pipeClient struct {
 	in    *io.PipeWriter
 	out   *io.PipeReader
 	lines chan string // what belongs to no call, closed at the end
+	torn  chan string // see tornDown
 	done  chan error  // what ServeStdio returned
 
 	mu    sync.Mutex // guards calls
@@ -31,7 +32,7 @@ func (g *gate) pipe() *pipeClient { return openPipe(g.t, g.Gateway, context.Back
 func openPipe(t testing.TB, g *Gateway, ctx context.Context) *pipeClient {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	c := &pipeClient{t: t, in: inW, out: outR, lines: make(chan string, 4096), done: make(chan error, 1), calls: map[string]chan string{}}
+	c := &pipeClient{t: t, in: inW, out: outR, lines: make(chan string, 4096), torn: make(chan string, 64), done: make(chan error, 1), calls: map[string]chan string{}}
 	go func() {
 		err := g.ServeStdio(ctx, authz.Anonymous(), inR, outW)
 		outW.Close()
@@ -59,6 +60,10 @@ func (c *pipeClient) read() {
 			return
 		}
 		line = strings.TrimSuffix(line, "\n")
+		if tornDown(line) {
+			c.torn <- line
+			continue
+		}
 		id := ""
 		if m, err := wire.Parse([]byte(line)); err == nil && m.Kind == wire.KindResponse {
 			id = string(m.ID)
@@ -121,12 +126,19 @@ func (c *pipeClient) shakeHands() {
 	c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
 
+// tornDown reports whether a message announces the end of a subscription, which its result does as well. Clients of
+// tests keep it aside.
+func tornDown(line string) bool {
+	return strings.HasPrefix(line, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`) && strings.Contains(line, "subscriptionId")
+}
+
 // stream is an open SSE stream of a client.
 type stream struct {
 	t      testing.TB
 	status int
 	header http.Header
 	events chan string // closed at the end of the stream
+	torn   chan string // see tornDown
 	close  func()      // the client goes away
 }
 
@@ -139,7 +151,7 @@ func (g *gate) openStream(req *http.Request) *stream {
 		cancel()
 		g.t.Fatal(err)
 	}
-	s := &stream{t: g.t, status: resp.StatusCode, header: resp.Header, events: make(chan string, 4096), close: cancel}
+	s := &stream{t: g.t, status: resp.StatusCode, header: resp.Header, events: make(chan string, 4096), torn: make(chan string, 64), close: cancel}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -150,6 +162,10 @@ func (g *gate) openStream(req *http.Request) *stream {
 			e, err := events.Next()
 			if err != nil {
 				return
+			}
+			if tornDown(string(e.Data)) {
+				s.torn <- string(e.Data)
+				continue
 			}
 			s.events <- string(e.Data)
 		}

@@ -101,10 +101,7 @@ func invalidParams(text string) answer {
 }
 
 func methodNotFound(method string) answer {
-	if len(method) > 128 {
-		method = method[:128] + "…"
-	}
-	return protocolError(wire.CodeMethodNotFound, "Method not found: "+method, nil, http.StatusNotFound)
+	return protocolError(wire.CodeMethodNotFound, "Method not found: "+clipMethod(method), nil, http.StatusNotFound)
 }
 
 // unsupportedVersion is UnsupportedProtocolVersionError (2026-07-28, basic/versioning).
@@ -207,11 +204,40 @@ func failRead(f *failure.Failure, what string) answer {
 	return a
 }
 
+// invalidTask is the answer to a request about a task that its caller does not have (2025-11-25, basic/utilities/
+// tasks, "Error Handling").
+func invalidTask(text string) answer {
+	return protocolError(wire.CodeInvalidParams, text+": params.taskId", nil, http.StatusOK)
+}
+
+// ambiguous is the answer to a method of an extension that more than one server has.
+func ambiguous(method string) answer {
+	a := methodNotFound(method)
+	a.err = wire.ErrorObject(wire.CodeMethodNotFound, "Method not found: more than one server has the extension of "+clipMethod(method), nil)
+	return a
+}
+
+// failExtension answers for a request of an extension that Headgate could not carry to its end.
+func failExtension(f *failure.Failure, method string) answer {
+	data := jsontext.Value(`{"headgate":` + string(marker(f, retryable(f, false))) + `}`)
+	text := "Server " + f.Server + " gave no answer to " + clipMethod(method) + ": " + strings.ReplaceAll(string(f.Reason), "_", " ")
+	a := protocolError(wire.CodeInternal, text, data, http.StatusOK)
+	a.failed = f
+	return a
+}
+
+func clipMethod(method string) string {
+	if len(method) > 128 {
+		return method[:128] + "…"
+	}
+	return method
+}
+
 // retryable says whether a program may send the same call again without doing harm and with a
 // chance of success.
 func retryable(f *failure.Failure, repeatable bool) bool {
 	switch f.Reason {
-	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.Guarded, failure.Internal:
+	case failure.CredentialsRefused, failure.BadUpstreamAnswer, failure.InvalidArguments, failure.InvalidResult, failure.InputRefused, failure.Guarded, failure.Internal:
 		return false
 	}
 	return f.Outcome != failure.Unknown || repeatable

@@ -35,7 +35,7 @@ func (g *Gateway) handleCatalogue(ctx context.Context, x *exchange) answer {
 	}
 	m, ok := catalogueMethods[x.method]
 	if !ok {
-		return methodNotFound(x.method)
+		return g.extension(ctx, x)
 	}
 	g.awaitStart(ctx, x, startGrace)
 	if !x.serves(m.kind) {
@@ -52,9 +52,10 @@ type errand struct {
 	edits []wire.Edit
 }
 
-// send asks the owner. The failure is Headgate's own, or nil; with silent the client cancelled.
-func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstream.Reply, f *failure.Failure, silent bool) {
-	reply, err := e.owner.Call(ctx, &upstream.Call{
+// send asks the owner. Where there is no reply, a is the answer, unless the failure is: then it is Headgate's
+// own, and the caller words it.
+func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstream.Reply, f *failure.Failure, a answer) {
+	reply, err := g.place(ctx, x, target{e.owner, e.what}, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
 		Meta:         x.meta,
@@ -69,15 +70,18 @@ func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstr
 		Account:      &x.account,
 	})
 	if err == nil {
-		return reply, nil, false
+		return reply, nil, a
 	}
 	if ctx.Err() != nil {
-		return nil, nil, true
+		return nil, nil, answer{silent: true}
+	}
+	if a, refused := refusedCall(err); refused {
+		return nil, nil, a
 	}
 	if f = failure.As(err); f == nil {
 		panic(fmt.Errorf("a request failed without a reason: %w", err))
 	}
-	return nil, f, false
+	return nil, f, a
 }
 
 // fetch sends an errand and makes the answer of what comes back. again resolves the request anew in x: it
@@ -85,10 +89,10 @@ func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstr
 // owner away, and gives an errand to somebody else, or an answer.
 func (g *Gateway) fetch(ctx context.Context, x *exchange, e errand, again func() (errand, answer, bool)) answer {
 	x.routed.upstream, x.routed.owner = e.owner.ID(), e.owner
-	reply, f, silent := g.send(ctx, x, e)
+	reply, f, a := g.send(ctx, x, e)
 	switch {
-	case silent:
-		return answer{silent: true}
+	case reply == nil && f == nil:
+		return a
 	case f != nil && f.Outcome == failure.NotStarted:
 		if now, ok := g.admit(x.caller, x.at); ok && now.s != x.s {
 			x.guest = now

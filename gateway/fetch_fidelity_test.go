@@ -121,6 +121,9 @@ func TestFetchedAnswersPassVerbatim(t *testing.T) {
 								if method == "completion/complete" && n%4 != 0 && n < len(corpus)-len(readSamples) {
 									continue // the path is the one of prompts/get
 								}
+								if s.name == "input required" && strings.HasPrefix(k.id, "modern") && !c.modern {
+									continue // that the server wants to know something is bridged, not passed
+								}
 								id := strconv.FormatInt(ids.Add(1), 10)
 								got := c.ask(id, method, params(k.id, n))
 								if want := wantFetched(t, id, method, s, k, c.clientKind); got != want {

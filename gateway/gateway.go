@@ -67,6 +67,9 @@ type Gateway struct {
 
 	unsettled *unsettled
 	notices   *notices
+	sealer    *sealer
+	talks     *talks
+	tasks     *tasks
 	drifts    driftQueue
 
 	mu          sync.Mutex // guards the fields below
@@ -142,6 +145,9 @@ func New(cfg *configs.Config, opts Options) (*Gateway, error) {
 
 		unsettled: newUnsettled(),
 		notices:   newNotices(opts.Logger, opts.Count),
+		sealer:    newSealer(),
+		talks:     newTalks(),
+		tasks:     newTasks(),
 		drifts:    make(driftQueue, maxWaiting),
 	}
 	g.sessions = newSessions(func(s *session) {
@@ -253,6 +259,7 @@ func (g *Gateway) Run(ctx context.Context) {
 	access := g.access
 	auditor := g.auditor.Load()
 	g.mu.Unlock()
+	g.talks.close()
 	cancel()
 	access.stop()
 	for _, m := range all {
@@ -422,7 +429,10 @@ func (g *Gateway) retire(m *member) {
 
 // Drain tells every long-lived stream to end with its final message, and readiness to say no. Calls
 // go on.
-func (g *Gateway) Drain() { g.drain() }
+func (g *Gateway) Drain() {
+	g.drain()
+	g.talks.drain()
+}
 
 // WaitSettled waits until every upstream has ended its first attempt to connect, well or badly, or
 // until ctx ends.

@@ -34,8 +34,12 @@ type exchange struct {
 	audit   *auditEntry // nil without an audit log
 
 	capabilities jsontext.Value // a modern client's; nil when it may not be asked anything
-	logLevel     string         // least level of log messages wanted; "" for none
-	progress     jsontext.Value // the client's progress token; nil for none
+	// ask has a question of a server answered by a legacy client, on the stream of this request; nil for a client that
+	// cannot be asked.
+	ask      func(ctx context.Context, q upstream.Question) upstream.Answer
+	channel  channel        // to a legacy client, for questions
+	logLevel string         // least level of log messages wanted; "" for none
+	progress jsontext.Value // the client's progress token; nil for none
 	// notify sends a notification that belongs to this request to the client. It does not block. nil
 	// drops them.
 	notify func(method string, params jsontext.Value)
@@ -166,7 +170,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if a, ok := x.audit.sending(ctx, x); !ok {
 		return a
 	}
-	reply, err := t.owner.Call(ctx, &upstream.Call{
+	reply, err := g.place(ctx, x, target{t.owner, t.name}, &upstream.Call{
 		Method:       x.method,
 		Params:       x.params,
 		Meta:         x.meta,
@@ -186,6 +190,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 			// The client hears nothing more of it, but the server may have run it.
 			g.unsettle(x, t.tool, failure.Unknown)
 			return answer{silent: true}
+		}
+		if a, refused := refusedCall(err); refused {
+			return a
 		}
 		f := failure.As(err)
 		if f == nil {

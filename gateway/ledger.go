@@ -29,7 +29,7 @@ func newLedger(cfg *configs.Config) *ledger.Ledger {
 // reasons are all reasons of failure.
 var reasons = []failure.Reason{failure.Unavailable, failure.BreakerOpen, failure.Overloaded, failure.CredentialsRefused, failure.Timeout,
 	failure.ConnectionLost, failure.BadUpstreamAnswer, failure.RateLimited, failure.ConcurrencyLimited, failure.Guarded,
-	failure.InvalidArguments, failure.InvalidResult, failure.Internal}
+	failure.InvalidArguments, failure.InvalidResult, failure.InputRefused, failure.Internal}
 
 // remember puts a tools/call that has been answered into the failure ledger, and ends its audit record. A failure of Headgate's own
 // is told by its reason alone.

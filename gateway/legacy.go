@@ -37,14 +37,14 @@ func (g *Gateway) serveLegacy(p *post) {
 		p.w.WriteHeader(http.StatusAccepted)
 		return
 	case wire.KindResponse:
-		// Headgate has asked nothing, so there is nothing that this could answer.
+		s.asked.answered(p.m)
 		p.w.WriteHeader(http.StatusAccepted)
 		return
 	}
 	ctx, cancel := context.WithCancel(p.r.Context())
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
-	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header, notify: out.notify}
+	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header, notify: out.notify, channel: out.channel()}
 	g.reply(out, p.m.ID, upstream.Legacy, g.observe(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 
@@ -61,6 +61,7 @@ func (g *Gateway) handleLegacy(ctx context.Context, s *session, x *exchange, m w
 		return g.watchLegacy(ctx, s, x)
 	}
 	x.logLevel = s.level()
+	g.enable(x, s)
 	return g.handle(ctx, x)
 }
 
@@ -84,6 +85,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 	}
 	s := newSession(p.owner())
 	s.version.Store(&x.version)
+	s.asked.declare(x.params)
 	if limits := &p.s.cfg.Overload; !g.sessions.open(s, limits.Sessions, p.each(limits.CallerSessions)) {
 		busy(p.w, p.m.ID, "too many sessions are open; end those that are not needed")
 		return

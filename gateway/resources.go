@@ -181,14 +181,14 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 			continue
 		}
 		e := s.errand(uri)
-		x.routed.upstream = e.owner.ID()
+		x.routed.upstream, x.routed.owner = e.owner.ID(), e.owner
 		askCtx, cancel := context.WithTimeout(ctx, askTime)
-		reply, f, silent := g.send(askCtx, x, e)
+		reply, f, a := g.send(askCtx, x, e)
 		cancel()
 		if ctx.Err() != nil {
 			return answer{silent: true}
 		}
-		if silent {
+		if a.silent {
 			f = &failure.Failure{Server: e.owner.ID(), Reason: failure.Timeout, Outcome: failure.Unknown, Limit: askTime}
 		}
 		switch {
@@ -197,9 +197,11 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 				a := failRead(f, e.what)
 				failed = &a
 			}
+		case reply == nil:
+			failed = &a // the request goes on with another server's
 		case reply.Error != nil && saysUnknown(reply.Error):
 		case reply.Error != nil:
-			return answer{err: reply.Error}
+			return answer{err: g.maskError(&tool{name: x.method, owner: e.owner, rules: x.s.rulesOf(e.owner)}, reply.Error)}
 		default:
 			g.links.note(x, e.owner, reply.Result)
 			g.links.add(x, e.owner, uri)

@@ -55,22 +55,37 @@ func (r *responder) notify(method string, params jsontext.Value) {
 	if !r.stream {
 		return
 	}
-	event := wire.AppendEvent(nil, "", "", wire.AppendNotification(nil, method, params))
+	r.send(wire.AppendNotification(nil, method, params))
+}
+
+// channel is the stream for questions to a legacy client.
+func (r *responder) channel() channel {
+	if !r.stream {
+		return channel{}
+	}
+	return channel{send: r.send}
+}
+
+// send queues a message; false when it is lost.
+func (r *responder) send(message []byte) bool {
+	event := wire.AppendEvent(nil, "", "", message)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return // nothing goes out after the answer
+		return false // nothing goes out after the answer
 	}
 	r.startLocked()
 	size := int64(len(event))
 	if waiting := r.waiting.Add(size); waiting > notifyBytes && waiting > size {
 		r.waiting.Add(-size)
-		return
+		return false
 	}
 	select {
 	case r.queue <- event:
+		return true
 	default:
 		r.waiting.Add(-size)
+		return false
 	}
 }
 

@@ -24,6 +24,7 @@ type session struct {
 	logLevel atomic.Pointer[string]
 	version  atomic.Pointer[string] // negotiated
 	began    time.Time
+	asked    inquiries // of Headgate's, on behalf of servers
 	ended    chan struct{}
 	end      func()
 	updates  *updates // of the resources that the client has subscribed to

@@ -189,17 +189,19 @@ func (c *stdioClient) send(ctx context.Context, b []byte) {
 }
 
 // offer queues a message that may be lost rather than hold up an upstream.
-func (c *stdioClient) offer(b []byte) {
+func (c *stdioClient) offer(b []byte) bool {
 	b = wire.OneLine(b)
 	size := int64(len(b))
 	if waiting := c.waiting.Add(size); waiting > notifyBytes && waiting > size {
 		c.waiting.Add(-size)
-		return
+		return false
 	}
 	select {
 	case c.out <- b:
+		return true
 	default:
 		c.waiting.Add(-size)
+		return false
 	}
 }
 
@@ -215,7 +217,8 @@ func (c *stdioClient) line(ctx context.Context, line inputLine) {
 	}
 	switch m.Kind {
 	case wire.KindResponse:
-		return // Headgate has asked nothing
+		c.session.asked.answered(m)
+		return
 	case wire.KindNotification:
 		if m.Method == "notifications/cancelled" {
 			c.session.cancel(cancelledID(m))
@@ -260,6 +263,7 @@ func (c *stdioClient) handshake(ctx context.Context, m wire.Message) {
 	c.send(ctx, a.message(m.ID))
 	if accepted {
 		c.session.version.Store(&x.version)
+		c.session.asked.declare(x.params)
 		c.mu.Lock()
 		c.legacy = true
 		c.mu.Unlock()
@@ -281,7 +285,7 @@ func (c *stdioClient) shookHands() bool {
 
 func (c *stdioClient) request(ctx context.Context, m wire.Message) {
 	n := &stdioNotifier{client: c}
-	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify, session: c.session}
+	x := &exchange{guest: c.now(), era: upstream.Legacy, notify: n.notify, channel: channel{n.send, c.ended}, session: c.session}
 	a := c.g.observe(ctx, x, m, func(ctx context.Context) answer { return c.answer(ctx, x, m) })
 	n.close()
 	if a.silent || ctx.Err() != nil {
@@ -299,12 +303,14 @@ type stdioNotifier struct {
 }
 
 func (n *stdioNotifier) notify(method string, params jsontext.Value) {
-	b := wire.AppendNotification(nil, method, params)
+	n.send(wire.AppendNotification(nil, method, params))
+}
+
+// send queues a message; false when it is lost.
+func (n *stdioNotifier) send(b []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.closed {
-		n.client.offer(b)
-	}
+	return !n.closed && n.client.offer(b)
 }
 
 func (n *stdioNotifier) close() {

@@ -107,9 +107,11 @@ func (s *subscription) end() []byte {
 	return wire.AppendResult(nil, s.id, jsontext.Value(`{"resultType":"complete",`+s.meta()+`}`))
 }
 
-// finish sends the final result, unless the subscription was cancelled.
+// finish ends the subscription from this side, unless the client has cancelled it: one page of the specification wants
+// a notifications/cancelled for that (basic/patterns/cancellation), another the result (basic/patterns/subscriptions,
+// "Graceful Closure").
 func (s *subscription) finish(ctx context.Context, send func([]byte) error) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && send(s.tornDown()) == nil {
 		_ = send(s.end())
 	}
 }
@@ -128,6 +130,10 @@ func (s *subscription) watch(ctx context.Context, g *Gateway) {
 			s.uris = append(s.uris, uri)
 		}
 	}
+}
+
+func (s *subscription) tornDown() []byte {
+	return wire.AppendNotification(nil, "notifications/cancelled", jsontext.Value(`{"requestId":`+string(s.id)+`,`+s.meta()+`}`))
 }
 
 // subscribe serves a subscription until ctx ends, ended is closed, a write fails, or Headgate drains;

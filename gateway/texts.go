@@ -50,6 +50,8 @@ var texts = map[string]text{
 			"or change an argument, so that it is another call. If the state cannot be checked, ask the user."},
 	"invalid_arguments": {advice: "Tool {tool} of server {server} was not started: the arguments do not fit its input schema. Nothing was sent, so nothing has happened. " +
 		"Correct the arguments named here and call again."},
+	"input_refused": {advice: "Tool {tool} was not finished: its server {server} asked the client for more, and the client did not give it: the user may have declined, or did not answer in time. " +
+		"Do not repeat the call by yourself. Tell the user what is missing, and call again only if they want that."},
 	"invalid_result": {
 		fact:   "Tool {tool} was run by server {server}, which reports no error; its answer is withheld, since it does not fit the tool's output schema. The action has most likely been done.",
 		advice: "Do not repeat the call. Check the current state with another tool if the answer is needed, and tell the user that server {server} has to be repaired."},

@@ -28,7 +28,7 @@ func (g *Gateway) withhold(x *exchange, t *tool) *failure.Failure {
 // treat makes the answer to a client of what the owner of a tool replied.
 func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
 	if reply.Error != nil {
-		return answer{err: g.maskError(t, reply.Error)}
+		return answer{err: g.maskError(t, reply.Error), status: errorStatus(reply.Error)}
 	}
 	result := reply.Result
 	if !reply.Plain && t.rules.touchesErrors() {

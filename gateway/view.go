@@ -285,7 +285,7 @@ func (s *snapshot) describe(v *view) {
 		v.shelves[k].ttl = s.ttlOf(v, shown, func(c *upstream.Catalogue) time.Duration { return kindInfos[k].of(c).TTL })
 	}
 	v.instructions = strings.Join(notes, "\n\n")
-	v.capabilities = s.capabilitiesOf(v, logging)
+	v.capabilities = s.withExtensions(v, s.capabilitiesOf(v, logging))
 }
 
 // absentTTL is the longest that a client may keep a list that lacks the tools of a server which cannot be

@@ -247,7 +247,7 @@ func (u *Upstream) newApart() *Upstream {
 // hold gives a session the token that its caller has shown last. One that was refused before is forgiven
 // then.
 func (u *Upstream) hold(c *Caller) {
-	before := u.holder.Swap(&Caller{Key: c.Key, Token: c.Token, Session: c.Session})
+	before := u.holder.Swap(&Caller{Key: c.Key, Token: c.Token, Session: c.Session, Capabilities: c.Capabilities})
 	if before == nil || before.Token.Reveal() == c.Token.Reveal() {
 		return
 	}
@@ -308,6 +308,7 @@ func (u *Upstream) runApart(ctx context.Context) {
 func (u *Upstream) serveApart(ctx context.Context, l *link) error {
 	u.logLevel.Store(-1)
 	u.knownLegacy = l.peer.era == Legacy
+	unfollow := u.beginFollowing(ctx, l)
 	u.transition(func() { u.link, u.state, u.lastErr = l, Up, nil })
 	u.log.Debug("a session of its own is up", "era", l.peer.era.String(), "version", l.peer.version)
 	err := error(errClosed)
@@ -317,6 +318,7 @@ func (u *Upstream) serveApart(ctx context.Context, l *link) error {
 	case <-ctx.Done():
 	}
 	u.transition(func() { u.link, u.state = nil, Connecting })
+	unfollow()
 	l.close()
 	return err
 }

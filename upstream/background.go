@@ -23,11 +23,12 @@ const (
 	backgroundTimeout = 5 * time.Second
 )
 
-func (b *background) run(f func(ctx context.Context)) {
+// run starts f; false when it is one too many.
+func (b *background) run(f func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.running == backgroundSends {
-		return
+		return false
 	}
 	if b.ctx == nil {
 		b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -42,6 +43,7 @@ func (b *background) run(f func(ctx context.Context)) {
 		b.running--
 		b.mu.Unlock()
 	})
+	return true
 }
 
 // close ends what runs and waits for it.

@@ -88,7 +88,7 @@ func TestWhatOpensNoBreaker(t *testing.T) {
 	t.Parallel()
 	f := newFlaky(mcptest.Modern)
 	cfg, opts := overHTTP(t, &f.Server)
-	cfg.Breaker.Failures, cfg.Breaker.OpenFor, cfg.CallTimeout = 2, time.Minute, 500*time.Millisecond
+	cfg.Breaker.Failures, cfg.Breaker.OpenFor, cfg.CallTimeout = 2, time.Minute, 3*time.Second
 	r := up(t, cfg, opts)
 	for range 3 {
 		r.mustCall("isError", `{}`)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,9 @@ type Call struct {
 	// Edits are further members of params that this hop has another value for: the uri of a resource, or
 	// the ref of a completion.
 	Edits []wire.Edit
-	Tool  *Tool // the tool called, for Mcp-Param-* headers; nil when the method calls none
+	// Verbatim says that the method is an extension's, of which nothing is known.
+	Verbatim bool
+	Tool     *Tool // the tool called, for Mcp-Param-* headers; nil when the method calls none
 	// Repeatable says that the call may run twice without harm, so that it may be sent again after it may
 	// have reached the server.
 	Repeatable bool
@@ -44,6 +47,10 @@ type Call struct {
 	Caller Caller
 	// Account is the client's trace context, and takes down where the time went; nil for none.
 	Account *telemetry.Account
+	// Ask answers a request that the server makes of the client during the call. It may block until ctx ends, which it
+	// does when the call ends or the server takes the question back. nil refuses. The time limit for a step does not
+	// count meanwhile; the one over all does.
+	Ask func(ctx context.Context, q Question) Answer
 	// Notify receives progress and log notifications of the call in order, with the client's own
 	// progress token. It must not block. nil drops them.
 	Notify func(method string, params jsontext.Value)
@@ -98,7 +105,9 @@ func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 	if f := failure.As(err); f != nil && f.Outcome != failure.Unknown && k.lost != nil {
 		err = k.lost // an earlier try may have been run; that the last one was not is no comfort
 	}
-	hop = u.hopOutcome(err, began)
+	if hop = u.hopOutcome(err, began); clock.asked.Load() && timedOut(err) {
+		hop = errNeutral // it may have been the client that took its time
+	}
 	return reply, err
 }
 
@@ -143,9 +152,14 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	}
 	r.header = u.callHeaders(l, c)
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
+	asked := newQuestions(ctx, c, k.clock)
+	defer asked.end()
+	r.onAsk = asked.take
 	r.onNotify = func(m wire.Message) {
 		t.heard(m)
-		u.relay(c, k.clock, m)
+		if !asked.withdrawn(m) {
+			u.relay(c, k.clock, m)
+		}
 	}
 	if r.wantsLog && l.peer.era == Legacy {
 		u.ensureLogLevel(ctx, l, c.LogLevel)
@@ -217,6 +231,11 @@ func (u *Upstream) repaired(ctx context.Context, k *calling) (*Reply, error) {
 	return u.attempt(ctx, k)
 }
 
+func timedOut(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.Timeout
+}
+
 // lostOnTheWay reports that the connection ended after the request may have been read from it.
 func lostOnTheWay(err error) bool {
 	f := failure.As(err)
@@ -263,6 +282,9 @@ func (u *Upstream) callHeaders(l *link, c *Call) http.Header {
 		if c.Method == "resources/read" {
 			name = c.uri()
 		}
+		if c.Verbatim {
+			name = taskName(c)
+		}
 		if name != "" {
 			h["Mcp-Name"] = []string{wire.EncodeHeaderValue(name)}
 		}
@@ -297,6 +319,14 @@ func (u *Upstream) relay(c *Call, clock *callClock, m wire.Message) {
 			return
 		}
 		c.Notify(m.Method, m.Params)
+	case "notifications/elicitation/complete":
+		if c.Ask != nil && c.Notify != nil { // of a question that this client was asked
+			c.Notify(m.Method, m.Params)
+		}
+	case "notifications/tasks", "notifications/tasks/status":
+		if c.Verbatim && c.Notify != nil {
+			c.Notify(m.Method, m.Params)
+		}
 	}
 }
 
@@ -405,6 +435,7 @@ func (u *Upstream) dropLink(l *link, err error) {
 // call_timeout, counted again from every progress notification, and max_call_timeout over all.
 type callClock struct {
 	cancel  context.CancelCauseFunc
+	mu      sync.Mutex // one reset at a time
 	timer   *time.Timer
 	began   time.Time
 	end     time.Time
@@ -412,6 +443,8 @@ type callClock struct {
 	first   time.Duration // 0: there is no limit of its own for the first byte
 	replied atomic.Bool   // the first byte is there
 	next    atomic.Int64  // when the timer fires, in Unix nanoseconds
+	held    atomic.Int32  // questions to the client that are open
+	asked   atomic.Bool   // there was one
 }
 
 // limitError names the limit that ran out.
@@ -453,9 +486,11 @@ func (c *callClock) reply() {
 
 // reset gives the call the time of a step, counted from a moment.
 func (c *callClock) reset(from time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.timer.Stop() {
 		next := from.Add(c.perStep)
-		if next.After(c.end) {
+		if next.After(c.end) || c.held.Load() > 0 {
 			next = c.end
 		}
 		c.next.Store(next.UnixNano())

@@ -245,7 +245,7 @@ func (u *Upstream) newPeer(era Era, version string, result wire.Object) *peer {
 // initialize opens a legacy session (2025-11-25, basic/lifecycle).
 func (u *Upstream) initialize(ctx context.Context, t transport, version string) (*peer, error) {
 	t.negotiated(&peer{era: Legacy, version: "", clientInfo: u.opts.ClientInfo, probing: true})
-	params := jsontext.Value(`{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":` + string(u.opts.ClientInfo) + `}`)
+	params := jsontext.Value(`{"protocolVersion":"` + version + `","capabilities":` + string(u.declared(t)) + `,"clientInfo":` + string(u.opts.ClientInfo) + `}`)
 	r := &request{id: u.ids.Add(1), method: "initialize", params: params}
 	m, err := u.startTrip(ctx, r.method, nil).over(ctx, &peer{version: version}, r, "")(t.roundTrip(ctx, r))
 	if err != nil {

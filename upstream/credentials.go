@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/oauth"
@@ -25,6 +27,9 @@ type Caller struct {
 	// Session tells a caller's clients apart: the client's session with Headgate, or "" for a client that
 	// has none. See EndSession.
 	Session string
+	// Capabilities are what the caller's client can be asked for, as an object of the protocol's client capabilities;
+	// nil for nothing. A session of the caller's own begins with them.
+	Capabilities jsontext.Value
 }
 
 // credentials puts into every request to a server what the server is to see of who is asking.

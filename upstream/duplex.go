@@ -29,6 +29,7 @@ type duplex struct {
 	wg     sync.WaitGroup
 	stop   func() // unblocks the reader and the writer; called once, after gone is closed
 	peer   atomic.Pointer[peer]
+	whose  func() (one bool) // whether it is one client's alone, not all those of a caller; nil where it is shared
 
 	mu      sync.Mutex // guards pending, err
 	pending map[int64]*pendingCall
@@ -86,6 +87,9 @@ func (u *Upstream) newDuplex(read func() ([]byte, error), write func(*outgoing) 
 		gone:    make(chan struct{}),
 		stop:    sync.OnceFunc(stop),
 		pending: make(map[int64]*pendingCall),
+	}
+	if u.parent != nil {
+		d.whose = u.oneClients
 	}
 	d.wg.Go(func() { d.readLoop(read) })
 	d.wg.Go(func() { d.writeLoop(write) })
@@ -313,6 +317,9 @@ func (d *duplex) dispatch(m wire.Message) {
 			p.answer <- m
 		}
 	case wire.KindRequest:
+		if d.ask(m) {
+			return
+		}
 		// A full queue means that the server does not read; its question can wait for ever then.
 		select {
 		case d.out <- &outgoing{data: refusal(m)}:
@@ -347,6 +354,12 @@ func (d *duplex) notification(m wire.Message) {
 		}
 	case "notifications/subscriptions/acknowledged":
 		to = d.pending[subscriptionID(m.Params)]
+	case "notifications/elicitation/complete":
+		to = d.addressee()
+	case "notifications/cancelled":
+		d.mu.Unlock()
+		d.withdrawn(m)
+		return
 	default:
 		d.mu.Unlock()
 		d.events.handle(m)

@@ -38,11 +38,13 @@ type streamable struct {
 	gone     chan struct{}
 	later    background
 	inFlight atomic.Int64 // requests
+	asking   *callers     // the calls in flight of a session that is kept apart; nil where it is shared
 }
 
 func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
+		asking:   u.newCallers(),
 		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer},
 		url:      u.cfg.URL,
 		events:   u.events(),
@@ -133,6 +135,7 @@ func (s *streamable) post(ctx context.Context, body []byte, method string, r *re
 func (s *streamable) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
+	defer s.asking.add(r)()
 	m, err := s.exchange(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		// A modern server takes the closed stream as the cancellation; a legacy one has to be told.
@@ -314,7 +317,7 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 		case m.Kind == wire.KindResponse:
 			s.warn("an answer to another request is dropped", "id", clip(string(m.ID), 64))
 		case m.Kind == wire.KindRequest:
-			s.answerLater(refusal(m))
+			s.ask(m, r)
 		case s.own(m, r) && r.onNotify != nil:
 			r.onNotify(m)
 		default:
@@ -335,7 +338,8 @@ func (s *streamable) own(m wire.Message, r *request) bool {
 	case "notifications/progress":
 		id, ok := progressID(m.Params)
 		return ok && id == r.id
-	case "notifications/message", "notifications/subscriptions/acknowledged":
+	case "notifications/message", "notifications/subscriptions/acknowledged", "notifications/cancelled",
+		"notifications/elicitation/complete", "notifications/tasks", "notifications/tasks/status":
 		return true
 	}
 	return false

@@ -71,13 +71,14 @@ func (s *streamable) readOwnEvents(resp *http.Response) error {
 		if len(e.Data) == 0 {
 			continue
 		}
-		m, err := wire.Parse(e.Data)
+		m, err := wire.Parse(append([]byte(nil), e.Data...))
 		switch {
 		case err != nil:
 			s.log.Debug("an event that is not a message is skipped", "reason", wire.Bare(err))
 		case m.Kind == wire.KindRequest:
-			s.answerLater(refusal(m))
+			s.ask(m, s.asking.addressee())
 		case m.Kind == wire.KindNotification:
+			s.asking.tell(m)
 			s.events.handle(m)
 		}
 	}

@@ -82,6 +82,9 @@ type request struct {
 	// onNotify receives the notifications that belong to this request, in order, until roundTrip
 	// returns. It must not block. nil drops them.
 	onNotify func(wire.Message)
+	// onAsk receives a request that the server makes on this request's behalf, with what delivers the answer. It must
+	// not block; false means that nobody will answer. nil refuses them all.
+	onAsk func(m wire.Message, send func(ctx context.Context, body []byte)) bool
 	// wantsLog says that notifications/message belong to this request where the transport cannot tell.
 	wantsLog bool
 	// remake makes the params of a further try, which tell the server of another span; nil where they stay
@@ -159,13 +162,11 @@ func (e *hopError) Error() string {
 
 func (e *hopError) Unwrap() error { return e.err }
 
-// refusal answers a request that a server sends to Headgate. Headgate declares no client
-// capabilities on a shared hop, so only ping has an answer; everything else ends at once instead of
-// leaving the tool waiting.
+// refusal answers a request of a server that no client is asked: only ping has an answer, and everything else ends
+// at once instead of leaving the tool waiting.
 func refusal(m wire.Message) []byte {
 	if m.Method == "ping" {
 		return wire.AppendResult(nil, m.ID, jsontext.Value("{}"))
 	}
-	return wire.AppendError(nil, m.ID, wire.ErrorObject(wire.CodeMethodNotFound,
-		"the client of this session did not declare the capability for "+clip(m.Method, 64), nil))
+	return wire.AppendError(nil, m.ID, Undeclared(m.Method).Error)
 }

@@ -24,6 +24,7 @@ const (
 	Guarded            Reason = "guarded"
 	InvalidArguments   Reason = "invalid_arguments"
 	InvalidResult      Reason = "invalid_result"
+	InputRefused       Reason = "input_refused"
 	Internal           Reason = "internal"
 )
 
@@ -35,7 +36,8 @@ const (
 	NotStarted Outcome = "not_started"
 	// Unknown: the request may have reached the upstream, and no answer came back.
 	Unknown Outcome = "unknown"
-	// Refused: the upstream, or a proxy before it, turned the request away without running it.
+	// Refused: the upstream, or a proxy before it, turned the request away without running it, or ended it with the
+	// demand for more.
 	Refused Outcome = "refused"
 )
 

@@ -14,6 +14,11 @@ func AppendRequest(dst []byte, id int64, method string, params jsontext.Value) [
 	return appendCall(dst, method, params)
 }
 
+// AppendOwnRequest writes a request with an id of any form to dst. A nil params is left out.
+func AppendOwnRequest(dst []byte, id ID, method string, params jsontext.Value) []byte {
+	return appendCall(appendID(dst, id), method, params)
+}
+
 // AppendNotification writes a notification to dst. A nil params is left out.
 func AppendNotification(dst []byte, method string, params jsontext.Value) []byte {
 	return appendCall(append(dst, `{"jsonrpc":"2.0"`...), method, params)
