@@ -23,6 +23,7 @@ import (
 
 // env is what the program sees of the world.
 type env struct {
+	oneClient      bool // what the command serves
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -111,7 +112,7 @@ func (e *env) open() (*configs.Config, *gateway.Gateway, *slog.Logger, error) {
 		return nil, nil, nil, err
 	}
 	log := e.logger(cfg)
-	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded})
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded, Upstream: upstream.Options{OneClient: e.oneClient}})
 	if err != nil {
 		return nil, nil, nil, err
 	}
