@@ -381,3 +381,39 @@ func TestAnswersAreNotCrossed(t *testing.T) {
 		t.Errorf("%d calls wait, %d are known", n, len(g.talks.all))
 	}
 }
+
+// TestOneClient: where there is one client, a server on a shared stream may ask it, and nobody else.
+func TestOneClient(t *testing.T) {
+	for _, caps := range []string{allAbilities, `{}`} {
+		s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{asking()}}
+		o := Options{Embedded: embed("x", s)}
+		o.Upstream.OneClient = true
+		g := launch(t, parseConfig(t, map[string]string{"x": embeddedEntry}), o)
+		p := g.pipe()
+		p.call(`"init"`, initializeWith(caps))
+		d := p.converse("1", "x_asking", `{"ask":[`+askName+`]}`, func(string, string) string { return `"result":{"n":1}` })
+		if got := at(t, d.answer, "result", "structuredContent", "told"); caps != `{}` && got != `[{"n":1}]` || caps == `{}` && !strings.Contains(got, "-32601") {
+			t.Errorf("%s: %s", caps, d.answer)
+		}
+	}
+}
+
+// TestAnswerOfAnotherSession: a response counts on the session that was asked, and once.
+func TestAnswerOfAnotherSession(t *testing.T) {
+	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{asking()}}
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
+	session, other := g.openWith(allAbilities), g.openWith(allAbilities)
+	st := g.openStream(g.request("POST", legacyCall("1", "x_asking", `{"ask":[`+askName+`]}`, nil), session))
+	id := at(t, st.next(), "id")
+	response := func(word, session string) {
+		if r := g.post(`{"jsonrpc":"2.0","id":`+id+`,"result":{"word":"`+word+`"}}`, session); r.status != 202 {
+			t.Errorf("%d %s", r.status, r.body)
+		}
+	}
+	response("other", other)
+	response("mine", session)
+	response("again", session)
+	if got := at(t, st.next(), "result", "structuredContent", "told"); got != `[{"word":"mine"}]` {
+		t.Errorf("told %s", got)
+	}
+}

@@ -184,7 +184,7 @@ type callers struct {
 }
 
 func (u *Upstream) newCallers() *callers {
-	if u.parent == nil {
+	if u.parent == nil && !u.opts.OneClient {
 		return nil
 	}
 	return &callers{whose: u.oneClients, all: make(map[int64]*request)}
@@ -314,7 +314,7 @@ func (u *Upstream) followApart(ctx context.Context, l *link, opened func()) {
 // those of them that Headgate cannot tell apart.
 func (u *Upstream) oneClients() bool {
 	holder := u.holder.Load()
-	return u.cfg.Session == configs.SessionClient && holder != nil && holder.Session != ""
+	return u.opts.OneClient || u.cfg.Session == configs.SessionClient && holder != nil && holder.Session != ""
 }
 
 // ask gives a question to the call that it belongs to; false means that there is none.
@@ -361,8 +361,8 @@ const bridged = `{"elicitation":{"form":{},"url":{}},"sampling":{"context":{},"t
 
 // declared are the client capabilities for the handshake with a legacy server. On a session of its own that is what
 // its client can do. On a shared one over HTTP it is all, since a question comes on the stream of its call and is
-// refused at once where that call's client cannot answer it. On any other shared stream a question says nothing of
-// its call, so none are declared; but where calls have sessions of their own, the shared one only reads the catalogue,
+// refused at once where that call's client cannot answer it. On any other
+// shared stream a question says nothing of its call, so none are declared where there is more than one client; but where calls have sessions of their own, the shared one only reads the catalogue,
 // which is to hold what servers offer to capable clients alone.
 func (u *Upstream) declared(t transport) jsontext.Value {
 	if u.parent != nil {
@@ -371,7 +371,7 @@ func (u *Upstream) declared(t transport) jsontext.Value {
 		}
 		return jsontext.Value(`{}`)
 	}
-	if _, ok := t.(*streamable); ok || u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient {
+	if _, ok := t.(*streamable); ok || u.opts.OneClient || u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient {
 		return jsontext.Value(bridged)
 	}
 	return jsontext.Value(`{}`)

@@ -88,7 +88,7 @@ func (u *Upstream) newDuplex(read func() ([]byte, error), write func(*outgoing) 
 		stop:    sync.OnceFunc(stop),
 		pending: make(map[int64]*pendingCall),
 	}
-	if u.parent != nil {
+	if u.parent != nil || u.opts.OneClient {
 		d.whose = u.oneClients
 	}
 	d.wg.Go(func() { d.readLoop(read) })

@@ -51,6 +51,8 @@ type Options struct {
 	RereadGap time.Duration
 	// MaxBackoff caps the pause between attempts to connect; 0 means 30 seconds.
 	MaxBackoff time.Duration
+	// OneClient says that all calls are of one client, so that a server may ask it on any stream.
+	OneClient bool
 	// SessionIdle is how long a session that belongs to one caller or client stays open without a call; 0
 	// means 30 minutes.
 	SessionIdle time.Duration

@@ -23,6 +23,7 @@ import (
 
 // env is what the program sees of the world.
 type env struct {
+	oneClient      bool // what the command serves
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -114,7 +115,8 @@ func (e *env) open() (*configs.Config, *gateway.Gateway, *slog.Logger, error) {
 			return nil, nil, nil, err
 		}
 	}
-	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded, Telemetry: e.tel})
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Version: version(), Embedded: embedded, Telemetry: e.tel,
+		Upstream: upstream.Options{OneClient: e.oneClient}})
 	if err != nil {
 		return nil, nil, nil, err
 	}

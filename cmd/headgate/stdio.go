@@ -50,7 +50,7 @@ Where the configuration has auth, the host shows who it is with an API key or a 
 the environment variable HEADGATE_API_KEY.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			e.serves = true
+			e.serves, e.oneClient = true, true
 			defer e.closeTelemetry()
 			cfg, g, log, err := e.open()
 			if err != nil {
