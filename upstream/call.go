@@ -50,6 +50,8 @@ type Reply struct {
 	Era    Era // of the server
 	// Plain says that Result is known to have no member isError with the value true.
 	Plain bool
+
+	buffer *buffer // that the bytes lie in; nil if it is not to be given back
 }
 
 const (
@@ -131,7 +133,11 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 
 	m, err := l.roundTrip(ctx, r)
 	if err == nil {
-		return u.reply(l, m)
+		reply, err := u.reply(l, m)
+		if err == nil {
+			reply.buffer = r.body
+		}
+		return reply, err
 	}
 	u.blame(err)
 	var fault *hopError
