@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -43,6 +44,7 @@ is reported and the old one stays. SIGTERM drains and exits; a second one exits 
 }
 
 func (e *env) serve(ctx context.Context) error {
+	e.limitMemory()
 	cfg, g, log, err := e.open()
 	if err != nil {
 		return err
@@ -78,6 +80,11 @@ func (e *env) serve(ctx context.Context) error {
 	// The gateway outlives the signal: calls in flight are finished before upstreams are stopped.
 	return running(context.WithoutCancel(ctx), g, func(run context.Context) error {
 		go e.reload(run, cfg, g, log)
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		pace, stop := context.WithCancel(run)
+		defer stop()
+		beside.Go(func() { e.paceCollections(pace) })
 		failed := make(chan error, len(servers))
 		for _, s := range servers {
 			go func() { failed <- s.serve() }()
