@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/gateway"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 func newServe(e *env) *cobra.Command {
@@ -45,6 +46,9 @@ is reported and the old one stays. SIGTERM drains and exits; a second one exits 
 
 func (e *env) serve(ctx context.Context) error {
 	e.limitMemory()
+	late := telemetry.NewLateWriter(e.stderr)
+	defer late.Close()
+	e.stderr = late
 	cfg, g, log, err := e.open()
 	if err != nil {
 		return err

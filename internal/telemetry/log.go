@@ -17,13 +17,20 @@ const (
 // server sends can forge a line.
 func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewJSONHandler(w, o)
 	if format == Text || format != JSON && terminal(w) {
-		return slog.New(slog.NewTextHandler(w, o))
+		h = slog.NewTextHandler(w, o)
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	if late, ok := w.(*LateWriter); ok {
+		h = prompt{h, late}
+	}
+	return slog.New(h)
 }
 
 func terminal(w io.Writer) bool {
+	if late, ok := w.(*LateWriter); ok {
+		w = late.out
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
