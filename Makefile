@@ -7,7 +7,13 @@ FUZZTIME ?= 5s
 # Arguments of the benchmark, for example BENCH="-rounds 5".
 BENCH ?=
 
-.PHONY: all build test race lint fuzz-short bench integration
+# What bench-compare compares with, and how.
+BASE ?= HEAD
+BENCH_MATCH ?= Parse|Rewrite|AppendResult|Build|Decide|Rights|Acquire|Views/(later|find)
+BENCH_PACKAGES ?= ./internal/wire ./naming ./authz ./gateway
+BENCH_COUNT ?= 6
+
+.PHONY: all build test race lint fuzz-short bench bench-compare integration
 
 all: build lint test
 
@@ -42,6 +48,16 @@ fuzz-short:
 
 bench: build
 	$(GO) run ./integration/bench -headgate bin/headgate $(BENCH)
+
+# Runs the benchmarks of the code that every request passes, in the checkout and in the revision BASE, and compares
+# their times and allocations.
+bench-compare:
+	@set -eu; mkdir -p bin; tree=$$(mktemp -d); \
+	trap 'git worktree remove --force "$$tree/base"; rmdir "$$tree"' EXIT; \
+	git worktree add --quiet --detach "$$tree/base" $(BASE); \
+	run() { $(GO) test -run '^$$' -bench '$(BENCH_MATCH)' -benchmem -benchtime 200ms -count $(BENCH_COUNT) $(BENCH_PACKAGES); }; \
+	(cd "$$tree/base" && run) >bin/bench-before.txt; run >bin/bench-after.txt; \
+	$(GO) tool benchstat bin/bench-before.txt bin/bench-after.txt
 
 integration:
 	cd integration/npm && npm ci --no-audit --no-fund
