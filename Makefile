@@ -9,7 +9,13 @@ SOAK ?= 10m
 # Arguments of the benchmark, for example BENCH="-rounds 5".
 BENCH ?=
 
-.PHONY: all build test race lint fuzz-short bench integration soak
+# What bench-compare compares with, and how.
+BASE ?= HEAD
+BENCH_MATCH ?= Parse|Rewrite|AppendResult|Build|Decide|Rights|Acquire|Views/(later|find)
+BENCH_PACKAGES ?= ./internal/wire ./naming ./authz ./gateway
+BENCH_COUNT ?= 6
+
+.PHONY: all build test race lint fuzz-short bench bench-compare integration soak
 
 all: build lint test
 
@@ -17,10 +23,10 @@ build:
 	$(GO) build -o bin/headgate ./cmd/headgate
 
 test:
-	$(GO) test ./...
+	$(GO) test -timeout 15m ./...
 
 race:
-	$(GO) test -race -timeout 8m ./...
+	$(GO) test -race -timeout 15m ./...
 
 lint:
 	@unformatted=$$(gofmt -l .); \
@@ -44,6 +50,16 @@ fuzz-short:
 
 bench: build
 	$(GO) run ./integration/bench -headgate bin/headgate $(BENCH)
+
+# Runs the benchmarks of the code that every request passes, in the checkout and in the revision BASE, and compares
+# their times and allocations.
+bench-compare:
+	@set -eu; mkdir -p bin; tree=$$(mktemp -d); \
+	trap 'git worktree remove --force "$$tree/base"; rmdir "$$tree"' EXIT; \
+	git worktree add --quiet --detach "$$tree/base" $(BASE); \
+	run() { $(GO) test -run '^$$' -bench '$(BENCH_MATCH)' -benchmem -benchtime 200ms -count $(BENCH_COUNT) $(BENCH_PACKAGES); }; \
+	(cd "$$tree/base" && run) >bin/bench-before.txt; run >bin/bench-after.txt; \
+	$(GO) tool benchstat bin/bench-before.txt bin/bench-after.txt
 
 integration:
 	cd integration/npm && npm ci --no-audit --no-fund

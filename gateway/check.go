@@ -67,6 +67,7 @@ func (g *Gateway) badResult(t *tool, reply *upstream.Reply) *failure.Failure {
 		return nil
 	}
 	if t.rules.entry.CheckResults == configs.CheckWarn {
+		reply.Keep() // it is looked at when the answer is long gone
 		g.drifts.offer(g.notices, drift{t, reply.Result})
 		return nil
 	}

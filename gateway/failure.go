@@ -24,6 +24,8 @@ type answer struct {
 	status int  // HTTP status for modern clients; 0 means 200
 	silent bool // nothing is sent: the client cancelled, or, with a result, everything has been said
 	plain  bool // result is known not to say isError: true
+	// reply is what result was cut out of; its memory is given back once the answer is written.
+	reply *upstream.Reply
 	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
 	// status 403 in both eras.
 	stepUp []string

@@ -284,6 +284,9 @@ func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) 
 	}
 	parts := wire.ResultParts(id, a.result)
 	out.finish(status, parts[:]...)
+	if a.reply != nil {
+		a.reply.Release()
+	}
 }
 
 // message is the answer as a JSON-RPC response.

@@ -36,7 +36,7 @@ func (g *Gateway) treat(x *exchange, t *tool, reply *upstream.Reply) answer {
 			result = g.treatError(t, result, obj)
 		}
 	}
-	return answer{result: completed(result, reply.Era, x.era), plain: reply.Plain}
+	return answer{result: completed(result, reply.Era, x.era), plain: reply.Plain, reply: reply}
 }
 
 // touchesErrors reports whether results with isError: true have to be looked at.

@@ -64,6 +64,18 @@ func BenchmarkViews(b *testing.B) {
 			n++
 		}
 	})
+	b.Run("find", func(b *testing.B) {
+		at, _ := g.admit(all[0], "")
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok := at.v.find("x_tool_7_4507"); !ok {
+				b.Fatal("no such tool")
+			}
+			if _, ok := at.v.find("x_tool_0_4500"); ok {
+				b.Fatal("a tool that is hidden")
+			}
+		}
+	})
 	b.Run("served", func(b *testing.B) {
 		b.ReportAllocs()
 		body := modernBody("1", "tools/list", "")

@@ -63,6 +63,8 @@ type Reply struct {
 	Era    Era // of the server
 	// Plain says that Result is known to have no member isError with the value true.
 	Plain bool
+
+	buffer *buffer // that the bytes lie in; nil if it is not to be given back
 }
 
 const (
@@ -169,7 +171,11 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	k.tries.over = nil
 	m, err = t.over(ctx, l.peer, r, c.Name)(m, err)
 	if err == nil {
-		return u.reply(l, m)
+		reply, err := u.reply(l, m)
+		if err == nil {
+			reply.buffer = r.body
+		}
+		return reply, err
 	}
 	u.blame(err)
 	var fault *hopError

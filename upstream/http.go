@@ -45,7 +45,7 @@ func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
 		asking:   u.newCallers(),
-		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer},
+		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer, lent: new(buffers)},
 		url:      u.cfg.URL,
 		events:   u.events(),
 		log:      u.log,
@@ -177,7 +177,8 @@ func validSessionID(id string) bool {
 
 // readAnswer reads an answer that is one body, whatever its status.
 func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, error) {
-	body, err := s.readBody(resp)
+	body, lent, err := s.readBody(resp)
+	r.body = lent
 	if err != nil {
 		if errors.Is(err, errTooLarge) {
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)

@@ -127,26 +127,27 @@ type httpCore struct {
 	creds      *credentials
 	redact     *masker
 	maxAnswer  int64
+	lent       *buffers
 }
 
 func (h *httpCore) failure(r failure.Reason, o failure.Outcome, err error) error {
 	return &failure.Failure{Server: h.server, Reason: r, Outcome: o, Cause: err}
 }
 
-// readBody reads an answer whole, up to max_answer bytes.
-func (h *httpCore) readBody(resp *http.Response) ([]byte, error) {
-	var buf []byte
+// readBody reads an answer whole, up to max_answer bytes. lent is the buffer that it lies in, or nil.
+func (h *httpCore) readBody(resp *http.Response) (buf []byte, lent *buffer, err error) {
 	if n := resp.ContentLength; n > 0 && n <= h.maxAnswer {
-		buf = make([]byte, 0, n+1)
+		if lent = h.lent.take(n + 1); lent != nil {
+			buf = lent.b
+		} else {
+			buf = make([]byte, 0, n+1)
+		}
 	}
-	buf, err := appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1))
-	if err != nil {
-		return buf, err
+	buf, err = appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1))
+	if err == nil && int64(len(buf)) > h.maxAnswer {
+		buf, err = nil, errTooLarge
 	}
-	if int64(len(buf)) > h.maxAnswer {
-		return nil, errTooLarge
-	}
-	return buf, nil
+	return buf, lent, err
 }
 
 // peekBody reads the body of an answer up to a bound and puts it back.

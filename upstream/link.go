@@ -93,6 +93,7 @@ type request struct {
 	tries  *tries // what may be sent again; nil for what is sent once
 	// onReply is called when the first byte of an answer over HTTP is there; nil for nobody.
 	onReply func()
+	body    *buffer // that the answer lies in; nil if it is not to be given back
 	// sent is set once a byte of the request can have reached the server.
 	sent atomic.Bool
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/gateway"
+	"github.com/headgate/headgate/internal/telemetry"
 )
 
 func newServe(e *env) *cobra.Command {
@@ -43,6 +45,10 @@ is reported and the old one stays. SIGTERM drains and exits; a second one exits 
 }
 
 func (e *env) serve(ctx context.Context) error {
+	e.limitMemory()
+	late := telemetry.NewLateWriter(e.stderr)
+	defer late.Close()
+	e.stderr = late
 	e.serves = true
 	defer e.closeTelemetry()
 	cfg, g, log, err := e.open()
@@ -80,6 +86,11 @@ func (e *env) serve(ctx context.Context) error {
 	// The gateway outlives the signal: calls in flight are finished before upstreams are stopped.
 	return running(context.WithoutCancel(ctx), g, func(run context.Context) error {
 		go e.reload(run, cfg, g, log)
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		pace, stop := context.WithCancel(run)
+		defer stop()
+		beside.Go(func() { e.paceCollections(pace) })
 		failed := make(chan error, len(servers))
 		for _, s := range servers {
 			go func() { failed <- s.serve() }()

@@ -22,10 +22,16 @@ func NewLogger(w io.Writer, format string, levels *Levels) *slog.Logger {
 	if format == Text || format != JSON && terminal(w) {
 		h = slog.NewTextHandler(w, o)
 	}
+	if late, ok := w.(*LateWriter); ok {
+		h = prompt{h, late}
+	}
 	return slog.New(leveled{h, levels, ""})
 }
 
 func terminal(w io.Writer) bool {
+	if late, ok := w.(*LateWriter); ok {
+		w = late.out
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -31,6 +31,7 @@ func BenchmarkParse(b *testing.B) {
 		{"result", []byte(`{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text","text":"Sunny."}],"isError":false}}`)},
 		{"list of 1000", []byte(`{"jsonrpc":"2.0","id":17,"result":{"tools":[` + strings.Repeat(listed+",", 999) + listed + `]}}`)},
 		{"result of 1 MB", largeResult()},
+		{"result of 1 MB of plain text", []byte(`{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text","text":"` + strings.Repeat("0123456789abcdef", 1<<16) + `"}]}}`)},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
