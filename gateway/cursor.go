@@ -62,7 +62,7 @@ func (g *Gateway) listTools(x *exchange) answer {
 	size := x.s.cfg.Lists.PageSize
 	if !paged || string(raw) == "null" {
 		if size <= 0 || len(v.tools) <= size {
-			return answer{result: v.list(x.era)}
+			return answer{result: v.list(x.era), plain: true}
 		}
 		return g.page(v, x, 0, size)
 	}
@@ -88,5 +88,5 @@ func (g *Gateway) page(v *view, x *exchange, from, size int) answer {
 	if to < len(v.tools) {
 		next = g.cursors.make(x.method, x.owner(), v.tools[to-1].name)
 	}
-	return answer{result: v.encode(v.tools[from:to], x.era, next)}
+	return answer{result: v.encode(v.tools[from:to], x.era, next), plain: true}
 }
