@@ -175,8 +175,27 @@ func (r *responder) finish(status int, message ...[]byte) {
 	close(queue)
 	<-pump
 	if message != nil {
-		_ = write(r.w, r.rc, wire.AppendEvent(nil, "", "", bytes.Join(message, nil)))
+		_ = r.lastEvent(message)
 	}
+}
+
+// lastEvent writes a message as one event. Without line breaks, as nearly all are, it is written as it lies there:
+// copied into an event, a result of 1 MiB took twice the CPU.
+func (r *responder) lastEvent(message [][]byte) error {
+	for _, part := range message {
+		if bytes.IndexByte(part, '\n') >= 0 || bytes.IndexByte(part, '\r') >= 0 {
+			return write(r.w, r.rc, wire.AppendEvent(nil, "", "", bytes.Join(message, nil)))
+		}
+	}
+	if err := writePieces(r.w, r.rc, []byte("data: ")); err != nil {
+		return err
+	}
+	for _, part := range message {
+		if err := writePieces(r.w, r.rc, part); err != nil {
+			return err
+		}
+	}
+	return write(r.w, r.rc, []byte("\n\n"))
 }
 
 func writeJSON(w http.ResponseWriter, status int, message ...[]byte) {
