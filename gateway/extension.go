@@ -64,12 +64,10 @@ func (g *Gateway) extension(ctx context.Context, x *exchange) answer {
 	defer release()
 	// requestState and inputResponses mean what the extension says, so nothing is bridged; but a legacy server may ask a
 	// legacy client here as well (2025-11-25, basic/utilities/tasks, "Input Required Status").
-	reply, err := up.Call(ctx, &upstream.Call{
-		Method: x.method, Params: x.params, Verbatim: true, Capabilities: x.capabilities, LogLevel: x.logLevel, Progress: x.progress,
-		Header: x.header, Caller: upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name(),
-			Capabilities: jsontext.Value(abilitiesOf(x.capabilities))},
-		Ask: x.ask, Notify: x.notify, Meta: x.meta, Account: &x.account,
-	})
+	c := x.call()
+	c.Verbatim, c.Ask = true, x.ask
+	c.Caller.Capabilities = jsontext.Value(abilitiesOf(x.capabilities))
+	reply, err := up.Call(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil {
 			return answer{silent: true}

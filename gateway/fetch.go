@@ -55,20 +55,9 @@ type errand struct {
 // send asks the owner. Where there is no reply, a is the answer, unless the failure is: then it is Headgate's
 // own, and the caller words it.
 func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstream.Reply, f *failure.Failure, a answer) {
-	reply, err := g.place(ctx, x, target{e.owner, e.what}, &upstream.Call{
-		Method:       x.method,
-		Params:       x.params,
-		Meta:         x.meta,
-		Name:         e.name,
-		Edits:        e.edits,
-		Capabilities: x.capabilities,
-		LogLevel:     x.logLevel,
-		Progress:     x.progress,
-		Header:       x.header,
-		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name()},
-		Notify:       x.notify,
-		Account:      &x.account,
-	})
+	c := x.call()
+	c.Name, c.Edits = e.name, e.edits
+	reply, err := g.place(ctx, x, target{e.owner, e.what}, c)
 	if err == nil {
 		return reply, nil, a
 	}

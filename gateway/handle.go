@@ -170,21 +170,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if a, ok := x.audit.sending(ctx, x); !ok {
 		return a
 	}
-	reply, err := g.place(ctx, x, target{t.owner, t.name}, &upstream.Call{
-		Method:       x.method,
-		Params:       x.params,
-		Meta:         x.meta,
-		Name:         t.definition.Name,
-		Tool:         t.definition,
-		Repeatable:   t.repeatable,
-		Capabilities: x.capabilities,
-		LogLevel:     x.logLevel,
-		Progress:     x.progress,
-		Header:       x.header,
-		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name()},
-		Notify:       x.notify,
-		Account:      &x.account,
-	})
+	c := x.call()
+	c.Name, c.Tool, c.Repeatable = t.definition.Name, t.definition, t.repeatable
+	reply, err := g.place(ctx, x, target{t.owner, t.name}, c)
 	if err != nil {
 		if ctx.Err() != nil {
 			// The client hears nothing more of it, but the server may have run it.
@@ -211,6 +199,22 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	}
 	g.links.note(x, t.owner, reply.Result)
 	return g.treat(x, t.tool, reply)
+}
+
+// call is what every request to a server on behalf of x has in common.
+func (x *exchange) call() *upstream.Call {
+	return &upstream.Call{
+		Method:       x.method,
+		Params:       x.params,
+		Meta:         x.meta,
+		Capabilities: x.capabilities,
+		LogLevel:     x.logLevel,
+		Progress:     x.progress,
+		Header:       x.header,
+		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name()},
+		Notify:       x.notify,
+		Account:      &x.account,
+	}
 }
 
 // moved looks at the newest snapshot for a tool whose owner could not be reached; it reports whether
