@@ -11,7 +11,8 @@ import (
 // the CPU of a call with a result of 1 MiB.
 
 const (
-	// lentLeast is the least size that is lent, in bytes: below it the gain was within the noise.
+	// lentLeast is the size in bytes above which memory is lent. Lending 16 KiB, too, made the CPU of such calls 0.93 at
+	// 32 at a time and 1.10 at one: noise.
 	lentLeast = 64 << 10
 	// lentMost bounds what is kept for reuse; what is larger is rare, and would hold much memory for little.
 	lentMost = 4 << 20
