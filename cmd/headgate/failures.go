@@ -113,10 +113,12 @@ func askFailures(ctx context.Context, addr, tool string) ([]byte, error) {
 		if errors.As(err, &dns) {
 			return nil, fmt.Errorf("the address %s cannot be found; expected host:port such as 127.0.0.1:8081", printable(addr))
 		}
-		if strings.Contains(err.Error(), "malformed HTTP") {
-			return nil, notHeadgate(addr)
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return nil, fmt.Errorf("asking %s: %w", printable(addr), err)
 		}
-		return nil, fmt.Errorf("asking %s: %w", printable(addr), err)
+		// There was a connection, and what came over it is not HTTP, or nothing came.
+		return nil, notHeadgate(addr)
 	}
 	defer resp.Body.Close()
 	typ, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
