@@ -70,4 +70,4 @@ soak:
 
 # The official suite against the go-sdk's server, directly and through Headgate.
 conformance:
-	integration/conformance.sh
+	integration/conformance/run.sh

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Runs the official conformance suite against the go-sdk's conformance server, directly and through Headgate, and
-# compares: every scenario that passes directly has to pass through Headgate. It needs Go and npm; what else it needs it
-# installs below .ci/cache. OUT holds what the suite said.
+# compares: every scenario that passes directly has to pass through Headgate. It needs Go and npm, and builds
+# below .ci/cache. OUT holds what the suite said.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")"
+npm ci --no-audit --no-fund --loglevel=error >/dev/null
+modules=$PWD/node_modules
+cd ../..
 cache=$PWD/.ci/cache/conformance
 out=${OUT:-$(mktemp -d)}
 mkdir -p "$cache" "$out"
 
-[ -x "$cache/node_modules/.bin/conformance" ] ||
-	npm install --prefix "$cache" --no-save --no-audit --no-fund node@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 >/dev/null
-suite() { "$cache/node_modules/node/bin/node" "$cache/node_modules/.bin/conformance" server "$@"; }
+# The suite wants a newer node than some distributions have, so it brings its own.
+suite() { "$modules/node/bin/node" "$modules/.bin/conformance" server "$@"; }
 
 go build -o "$cache/headgate" ./cmd/headgate
 go build -o "$cache/everything" github.com/modelcontextprotocol/go-sdk/conformance/everything-server
