@@ -93,6 +93,7 @@ func TestWhatIsNotSentIsSent(t *testing.T) {
 	cfg.Retries = 5
 	r := up(t, cfg, Options{})
 	h.Stop()
+	r.heard() // a connection that is just being reset may have taken the request
 	k := &tries{left: 5, budget: &r.budget, tell: func(why failure.Reason) {
 		if why != failure.Unavailable {
 			t.Errorf("sent again because %s", why)
