@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -93,7 +94,6 @@ func TestWhatIsNotSentIsSent(t *testing.T) {
 	cfg.Retries = 5
 	r := up(t, cfg, Options{})
 	h.Stop()
-	r.heard() // a connection that is just being reset may have taken the request
 	k := &tries{left: 5, budget: &r.budget, tell: func(why failure.Reason) {
 		if why != failure.Unavailable {
 			t.Errorf("sent again because %s", why)
@@ -104,7 +104,19 @@ func TestWhatIsNotSentIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := l.roundTrip(t.Context(), &request{id: r.ids.Add(1), method: "tools/call", tries: k,
+	// Nobody listens any more, and the connections of the link, which may take the request while they are being
+	// reset, are not used.
+	for {
+		c, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(h.URL, "http://"), "/mcp"))
+		if err != nil {
+			break
+		}
+		c.Close()
+	}
+	fresh := r.newStreamable()
+	defer fresh.close()
+	fresh.negotiated(l.peer)
+	m, err := fresh.roundTrip(t.Context(), &request{id: r.ids.Add(1), method: "tools/call", tries: k,
 		params: l.peer.params(r.toolCall("plain", `{}`).Params, nil, nil), header: http.Header{"Mcp-Name": {"srv_plain"}}})
 	if err != nil || k.n == 0 {
 		t.Errorf("after %d tries: %v", k.n, err)
