@@ -127,6 +127,12 @@ func (l *loader) oauth(path string, u *upstreamSource) {
 	} else {
 		l.oneOf(at+".grant", o.Grant, GrantClientCredentials, GrantTokenExchange)
 	}
+	if o.Grant == GrantTokenExchange && l.inTeamFile(path) {
+		// Whoever names the token endpoint is sent the tokens of callers, each of which opens to its holder whatever its
+		// caller may use, in every team.
+		l.problem(at+".grant", "%s sends the tokens of callers to token_url, which a team's own file cannot have done; the operator has to define "+
+			"that server in the configuration itself", GrantTokenExchange)
+	}
 	for name, v := range map[string]string{"client_id": o.ClientID, "client_secret": o.ClientSecret} {
 		switch {
 		case v == "":

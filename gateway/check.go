@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -43,6 +44,9 @@ func (g *Gateway) badArguments(x *exchange, t *tool) *failure.Failure {
 		arguments = jsontext.Value("{}")
 	}
 	report, err := s.Check(arguments, maxProblems)
+	if errors.Is(err, schema.ErrTwice) {
+		report, err = schema.Report{Problems: []schema.Problem{{Text: "have a name that stands twice; give each once"}}}, nil
+	}
 	if err != nil {
 		g.notices.count(EventUnchecked, t.owner.ID(), t.name, 1)
 		g.notices.warn(notice{"arguments", t.owner.ID(), t.name, ruleUnchecked}, "arguments were sent without a check", "cause", err.Error())

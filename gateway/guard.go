@@ -42,7 +42,10 @@ func originAllowed(cfg *configs.Config, origin string) bool {
 
 func loopbackHost(host string) bool {
 	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return false
+		}
 		name = h
 	}
 	name = strings.Trim(name, "[]")

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,22 +111,40 @@ func (at guest) decider() decider {
 	return decider{at.s.policy.Share(at.caller, at.v.teams)}
 }
 
-// source says whether the caller may read a URI of a server. A rule about the URI, about its alias or
-// about a template that it is an instance of is one about it.
+// source says whether the caller may read a URI of a server. A rule about the URI in any of its forms, about
+// its alias or about a template that it is an instance of is one about it; and where the URI is not written in
+// the plainest form, that one has to be allowed too: what a server makes of an encoded slash is not known
+// here. One with ".." in it is read by nobody that rules are for.
 func (d decider) source(p *part, uri string) (source, bool) {
 	s := source{part: p, uri: uri}
 	if d.share == nil {
 		return s, true
 	}
+	if climbs(uri) {
+		return s, false
+	}
+	made := d.decide(p, uri, formsOf(uri))
+	s.scopes = made.Scopes
+	if plain := canonicalURI(uri); made.Allowed && plain != uri {
+		also := d.decide(p, plain, nil)
+		made.Allowed = also.Allowed
+		s.scopes = append(slices.Clip(s.scopes), also.Scopes...)
+	}
+	return s, made.Allowed
+}
+
+func (d decider) decide(p *part, uri string, forms []string) authz.Decision {
 	item := authz.Item{Kind: authz.KindResource, Name: uri, Also: []string{aliasOf(p.entry.ID, uri)}, Server: p.entry.ID, Original: uri, Team: p.team}
+	for _, f := range forms {
+		item.Also = append(item.Also, f, aliasOf(p.entry.ID, f))
+	}
 	for i := range p.catalogue.Templates.Items {
-		if l := &p.catalogue.Templates.Items[i]; l.Template != nil && l.Template.Match(uri) {
+		l := &p.catalogue.Templates.Items[i]
+		if l.Template != nil && (l.Template.Match(uri) || slices.ContainsFunc(forms, l.Template.Match)) {
 			item.Also = append(item.Also, l.Key)
 		}
 	}
-	made := d.share.Decide(&item)
-	s.scopes = made.Scopes
-	return s, made.Allowed
+	return d.share.Decide(&item)
 }
 
 // readResource routes resources/read.

@@ -191,7 +191,7 @@ func (s *snapshot) uriShelf(k kind, in []*part) (sh shelf) {
 		return cmp.Or(strings.Compare(a.key, b.key), strings.Compare(a.owner.ID(), b.owner.ID()), strings.Compare(a.team, b.team))
 	})
 	for _, o := range sh.offers {
-		sh.items = append(sh.items, authz.Item{Kind: authz.KindResource, Name: o.key, Also: []string{o.alias}, Server: o.owner.ID(), Original: o.key, Team: o.team})
+		sh.items = append(sh.items, authz.Item{Kind: authz.KindResource, Name: o.key, Also: append([]string{o.alias}, formsOf(o.key)...), Server: o.owner.ID(), Original: o.key, Team: o.team})
 	}
 	return sh
 }

@@ -70,6 +70,10 @@ var readTexts = map[failure.Reason]string{
 	failure.BadUpstreamAnswer: "{what} could not be had: the answer of server {server} is not valid MCP.",
 }
 
+// readCallerRefused is the text where the credentials are not Headgate's but the caller's.
+const readCallerRefused = "{what} could not be had: server {server} does not accept the credentials of the user on whose behalf it was asked. " +
+	"Trying again will not help; the user has to sign in again, or has to be given access to server {server}."
+
 // readFailureText renders the text for a failure of a reading.
 func readFailureText(f *failure.Failure, what string) string {
 	wait := f.RetryAfter
@@ -79,7 +83,11 @@ func readFailureText(f *failure.Failure, what string) string {
 	if wait == 0 {
 		wait = defaultWait
 	}
-	return strings.NewReplacer("{server}", f.Server, "{what}", what, "{seconds}", seconds(wait)).Replace(readTexts[f.Reason])
+	text := readTexts[f.Reason]
+	if f.Callers {
+		text = readCallerRefused
+	}
+	return strings.NewReplacer("{server}", f.Server, "{what}", what, "{seconds}", seconds(wait)).Replace(text)
 }
 
 // defaultWait is the pause that a text names when nobody has said how long to wait.

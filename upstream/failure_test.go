@@ -134,7 +134,7 @@ func TestBadAnswersOverHTTP(t *testing.T) {
 		{"403", func(c *mcptest.Call) { c.Raw(403, "text/plain", "no") }, failure.CredentialsRefused, failure.Refused, 0},
 		{"302", func(c *mcptest.Call) {
 			rawHTTP(c, "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n")
-		}, failure.BadUpstreamAnswer, failure.Refused, 0},
+		}, failure.BadUpstreamAnswer, failure.Unknown, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -190,8 +190,15 @@ func (h *httpCore) statusFailure(resp *http.Response) error {
 	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
 		// What a proxy says of the server behind it.
 		return h.failure(failure.ConnectionLost, failure.Unknown, cause)
+	case code == http.StatusRequestTimeout:
+		return h.failure(failure.BadUpstreamAnswer, failure.Unknown, cause) // a proxy may say so of a server that took its time
 	case code >= 300 && code < 400:
-		return h.failure(failure.BadUpstreamAnswer, failure.Refused, fmt.Errorf("%w, a redirect to another place; set url to where the server really is", cause))
+		outcome := failure.Refused
+		if code < http.StatusTemporaryRedirect {
+			// One that is to be followed by a GET is also what follows a POST that was acted on.
+			outcome = failure.Unknown
+		}
+		return h.failure(failure.BadUpstreamAnswer, outcome, fmt.Errorf("%w, a redirect to another place; set url to where the server really is", cause))
 	case code >= 400 && code < 500:
 		return h.failure(failure.BadUpstreamAnswer, failure.Refused, cause)
 	}

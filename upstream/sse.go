@@ -22,6 +22,13 @@ type sse struct {
 	idle     func()
 }
 
+// roundTrip is the duplex's. The POST of the request runs beside it, and may still do so when the answer has
+// come over the stream, so that its tries are for the call to make and not for the POST.
+func (s *sse) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
+	r.tries, r.remake = nil, nil
+	return s.duplex.roundTrip(ctx, r)
+}
+
 // openSSE opens the stream and waits for the endpoint event; ctx bounds that wait only.
 func (u *Upstream) openSSE(ctx context.Context) (_ *sse, err error) {
 	client, tr := newHTTPClient(u.cfg)

@@ -118,13 +118,17 @@ func number(text string) (any, error) {
 	return json.Number(text), nil
 }
 
+// ErrTwice says that a name stands twice in an object. Readers differ in which of the two they take, so that no check of
+// one of them holds for the others.
+var ErrTwice = errors.New("has a name that stands twice")
+
 // unreadable words an error of the decoder without anything of the value.
 func unreadable(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		return errors.New("has a name that stands twice")
+		return ErrTwice
 	}
 	return errors.New("is not JSON that can be read")
 }

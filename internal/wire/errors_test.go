@@ -126,17 +126,20 @@ func TestBare(t *testing.T) {
 
 func TestToolError(t *testing.T) {
 	for text, want := range map[string]bool{
-		`{"isError":true}`:                               true,
-		"{\"isError\" :\n\t true }":                      true,
-		`{"isError":false}`:                              false,
-		`{"isError":"true"}`:                             false,
-		`{"content":[{"isError":true}]}`:                 false,
-		`{"content":[{"isError":true}],"isError":false}`: false,
-		`{"a":{"isError":false},"isError":true}`:         true,
-		`{"isError":true,"isError":true}`:                false,
-		`{"text":"\"isError\":true"}`:                    false,
-		`{"isError"`:                                     false,
-		``:                                               false,
+		`{"isError":true}`:                                       true,
+		"{\"isError\" :\n\t true }":                              true,
+		`{"isError":false}`:                                      false,
+		`{"isError":"true"}`:                                     false,
+		`{"content":[{"isError":true}]}`:                         false,
+		`{"content":[{"isError":true}],"isError":false}`:         false,
+		`{"a":{"isError":false},"isError":true}`:                 true,
+		`{"isError":true,"isError":true}`:                        true,
+		`{"isError":false,"isError":true}`:                       true,
+		`{"isError":true,"a":1,"isError":false}`:                 true,
+		`{"isError":false,"a":{"isError":true},"isError":false}`: false,
+		`{"text":"\"isError\":true"}`:                            false,
+		`{"isError"`:                                             false,
+		``:                                                       false,
 	} {
 		if got := wire.ToolError([]byte(text)); got != want {
 			t.Errorf("%s: %t", text, got)

@@ -7,17 +7,35 @@ import (
 )
 
 // ToolError reports whether the result of a tools/call says isError: true. Only results that hold the word with the
-// value are parsed. A result in which a name stands twice says nothing that anybody could rely on.
+// value are parsed. Where the name stands twice, one that says true is enough: most readers take the last, some the
+// first, and what fails for some of them is no success.
 func ToolError(result jsontext.Value) bool {
 	if !saysTrue(result) {
 		return false
 	}
-	obj, err := ParseObject(result)
-	if err != nil {
+	if obj, err := ParseObject(result); err == nil {
+		flag, _ := obj.Get("isError")
+		return flag.Kind() == 't'
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(result), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
 		return false
 	}
-	flag, _ := obj.Get("isError")
-	return flag.Kind() == 't'
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		says := name.String() == "isError"
+		value, err := dec.ReadValue()
+		if err != nil {
+			return false
+		}
+		if says && value.Kind() == 't' {
+			return true
+		}
+	}
+	return false
 }
 
 // saysTrue reports whether the text "isError": true stands anywhere.
