@@ -15,7 +15,7 @@ BENCH_MATCH ?= Parse|Rewrite|AppendResult|Build|Decide|Rights|Acquire|Views/(lat
 BENCH_PACKAGES ?= ./internal/wire ./naming ./authz ./gateway
 BENCH_COUNT ?= 6
 
-.PHONY: all build test race lint fuzz-short bench bench-compare integration soak conformance
+.PHONY: all build test race lint fuzz-short bench bench-compare integration soak
 
 all: build lint test
 
@@ -67,7 +67,3 @@ integration:
 
 soak:
 	$(GO) test ./integration/soak -run 'TestSoak$$' -count 1 -timeout 0 -v -soak $(SOAK)
-
-# The official suite against the go-sdk's server, directly and through Headgate.
-conformance:
-	integration/conformance/run.sh
