@@ -58,7 +58,7 @@ func TestCheckArguments(t *testing.T) {
 		{"what refers elsewhere is not checked", "elsewhere", `{"a":1}`, nil},
 		{"nothing is asked", "free", `{"a":{"b":[1]}}`, nil},
 		{"nothing is asked and given", "free", ``, nil},
-		{"a name twice, below", "order", `{"id":1,"state":{"a":1,"a":2}}`, []string{"have a name that stands twice; give each once"}},
+		{"a name twice, below", "order", `{"id":1,"state":{"a":1,"a":2}}`, []string{"arguments have a name that stands twice; give each once"}},
 		{"more than is looked at", "free", `{"a":"` + strings.Repeat("x", schema.MaxValue) + `"}`, nil},
 	}
 	for _, era := range []string{mcptest.Modern, mcptest.Legacy} {

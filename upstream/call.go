@@ -219,6 +219,10 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 			// Nothing was sent, so a server that is just coming back may have it.
 			return u.repaired(ctx, k)
 		}
+	case turnedBack(err) && k.tries.safe:
+		if pause, ok := k.tries.take(failure.Overloaded, failure.As(err).RetryAfter); ok && wait(ctx, pause) {
+			return u.attempt(ctx, k)
+		}
 	case lostOnTheWay(err):
 		k.lost = cmp.Or(k.lost, err)
 		if !k.tries.safe {
@@ -240,6 +244,13 @@ func (u *Upstream) repaired(ctx context.Context, k *calling) (*Reply, error) {
 func timedOut(err error) bool {
 	f := failure.As(err)
 	return f != nil && f.Reason == failure.Timeout
+}
+
+// turnedBack reports that the server was too busy for the request. Over HTTP the tries are used up then; over
+// other transports the request is tried again here.
+func turnedBack(err error) bool {
+	f := failure.As(err)
+	return f != nil && f.Reason == failure.Overloaded && f.Outcome == failure.Refused
 }
 
 // lostOnTheWay reports that the connection ended after the request may have been read from it.

@@ -27,7 +27,7 @@ func newServe(e *env) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve MCP over HTTP",
 		Long: `Serves MCP over Streamable HTTP at /mcp, for clients of every protocol version at once,
-and health, readiness and status on the admin address.
+and health, readiness, status and metrics on the admin address.
 
 SIGHUP and a change of the configuration file reload the configuration; one with errors
 is reported and the old one stays. SIGTERM drains and exits; a second one exits at once.`,
