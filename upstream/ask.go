@@ -310,6 +310,13 @@ func (u *Upstream) followApart(ctx context.Context, l *link, opened func()) {
 	}
 }
 
+// asksOutside reports whether a server may ask on the stream of its shared session, although it announces nothing there.
+// Nobody can be asked, but without the stream the question would be lost, and its tool would wait.
+func (u *Upstream) asksOutside(l *link) bool {
+	_, ok := l.transport.(*streamable)
+	return ok && l.peer.era == Legacy && u.cfg.Session == configs.SessionShared
+}
+
 // oneClients reports whether a session of its own belongs to one client, and not to all that its caller has or to
 // those of them that Headgate cannot tell apart.
 func (u *Upstream) oneClients() bool {

@@ -229,10 +229,11 @@ func (u *Upstream) refreshAfter() time.Duration {
 	return d + rand.N(d/10+1)
 }
 
-// followStream holds the stream on which the server announces changes. What happened while there was
+// followStream holds the stream on which the server announces changes, or on which it may ask. What happened while there was
 // no stream is caught by reading once more when it stands.
 func (u *Upstream) followStream(ctx context.Context, l *link) {
-	if !l.peer.speaksUp() {
+	speaksUp := l.peer.speaksUp()
+	if !speaksUp && !u.asksOutside(l) {
 		return
 	}
 	pause := backoff.NewExponentialBackOff()
@@ -242,8 +243,9 @@ func (u *Upstream) followStream(ctx context.Context, l *link) {
 	for {
 		began := time.Now()
 		err := l.follow(ctx, func() {
-			stood = true
-			signal(u.gap)
+			if stood = speaksUp; stood {
+				signal(u.gap)
+			}
 			if l.peer.era == Legacy {
 				u.watches.missed() // updates come on this stream
 			}
