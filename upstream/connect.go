@@ -179,8 +179,20 @@ func (u *Upstream) probeAfter(err error) bool {
 }
 
 // discover asks server/discover. It returns the peer of a modern server, or the legacy version to
-// initialize with, or an error that settles the attempt.
+// initialize with, or an error that settles the attempt. A server that refuses the version and names the same
+// one among those it supports is asked once more (2026-07-28, basic/versioning).
 func (u *Upstream) discover(ctx context.Context, t transport) (*peer, string, error) {
+	p, next, err := u.discoverOnce(ctx, t)
+	if errors.Is(err, errSameVersion) {
+		return u.discoverOnce(ctx, t)
+	}
+	return p, next, err
+}
+
+// errSameVersion says that a server refused the modern version and names it as supported.
+var errSameVersion = errors.New("the server refuses protocol version " + modernVersion + " and says that it supports it")
+
+func (u *Upstream) discoverOnce(ctx context.Context, t transport) (*peer, string, error) {
 	probing := &peer{era: Modern, version: modernVersion, clientInfo: u.opts.ClientInfo, probing: true}
 	t.negotiated(probing)
 	trip := u.startTrip(ctx, "server/discover", nil)
@@ -197,7 +209,11 @@ func (u *Upstream) discover(ctx context.Context, t transport) (*peer, string, er
 			}
 			return nil, legacyVersions[0], nil
 		}
-		next, err := legacyChoice(supportedIn(m.Error, "data", "supported"))
+		supported := supportedIn(m.Error, "data", "supported")
+		if slices.Contains(supported, modernVersion) {
+			return nil, "", errSameVersion
+		}
+		next, err := legacyChoice(supported)
 		return nil, next, err
 	}
 	obj, err := wire.ParseObject(m.Result)

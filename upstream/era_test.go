@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +61,35 @@ func TestProbeAnsweredWithRefusal(t *testing.T) {
 			}
 			r.mustCall("echo", `{}`)
 		})
+	}
+}
+
+// TestVersionRefusedOnce: a server that refuses the version and names it as supported is asked once more, and
+// the attempt is not lost; one that goes on like that is down.
+func TestVersionRefusedOnce(t *testing.T) {
+	t.Parallel()
+	for _, always := range []bool{false, true} {
+		var asked atomic.Int32
+		s := &mcptest.Server{Tools: mcptest.Builtin("echo"), OnRequest: func(c *mcptest.Call) bool {
+			if c.Method != "server/discover" || asked.Add(1) > 1 && !always {
+				return false
+			}
+			c.Error(`{"code":-32022,"message":"Unsupported","data":{"supported":["2025-11-25","2026-07-28"],"requested":"2026-07-28"}}`)
+			return true
+		}}
+		if always {
+			r := run(t, httpAt(s.StartHTTP(t).URL), Options{})
+			r.await("to fail", func() bool { return r.Status().State == Down })
+			if got := r.Status().Error; !strings.Contains(got, "says that it supports it") || s.Count("initialize") != 0 {
+				t.Errorf("error %q, %d times initialize", got, s.Count("initialize"))
+			}
+			continue
+		}
+		r := up(t, httpAt(s.StartHTTP(t).URL), Options{})
+		if got := r.Status(); got.Era != "modern" || s.Count("server/discover") != 2 {
+			t.Errorf("status %+v after %d questions", got, s.Count("server/discover"))
+		}
+		r.mustCall("echo", `{}`)
 	}
 }
 
