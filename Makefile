@@ -63,14 +63,14 @@ bench-compare:
 
 integration:
 	cd integration/npm && npm ci --no-audit --no-fund
-	$(GO) test -tags integration -count=1 -timeout 8m -skip '^TestConformance$$' ./integration/
+	$(GO) test -tags integration -count=1 -timeout 8m -skip '^TestConformance' ./integration/
 
 # Runs the official conformance suite of MCP against Headgate and against the server behind it. It brings
 # a node of its own.
 conformance:
 	cd integration/npm && npm ci --no-audit --no-fund
 	cd integration/conformance && npm ci --no-audit --no-fund
-	$(GO) test -tags integration -count=1 -timeout 8m -v -run '^TestConformance$$' ./integration/
+	$(GO) test -tags integration -count=1 -timeout 8m -v -run '^TestConformance' ./integration/
 
 soak:
 	$(GO) test ./integration/soak -run 'TestSoak$$' -count 1 -timeout 0 -v -soak $(SOAK)

@@ -149,6 +149,20 @@ func startConformanceServer(t *testing.T, server, era string) string {
 	return "http://" + addr + "/mcp"
 }
 
+// suiteProgram returns the paths of the suite's node and of its program.
+func suiteProgram(t *testing.T) (node, suite string) {
+	t.Helper()
+	modules, err := filepath.Abs(filepath.Join(suiteFolder, "node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node = filepath.Join(modules, "node", "bin", "node")
+	if _, err := os.Stat(node); err != nil {
+		t.Fatal("the suite is not installed; run make conformance: ", err)
+	}
+	return node, filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js")
+}
+
 // scenarioLine is what the suite says of one scenario in its summary.
 var scenarioLine = regexp.MustCompile(`^[✓✗] ([a-z0-9-]+): (\d+) passed, (\d+) failed`)
 
@@ -156,18 +170,7 @@ var scenarioLine = regexp.MustCompile(`^[✓✗] ([a-z0-9-]+): (\d+) passed, (\d
 // which scenarios pass.
 func runSuite(t *testing.T, what, endpoint, version string) map[string]bool {
 	t.Helper()
-	modules := filepath.Join(suiteFolder, "node_modules")
-	node, err := filepath.Abs(filepath.Join(modules, "node", "bin", "node"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(node); err != nil {
-		t.Fatal("the suite is not installed; run make conformance: ", err)
-	}
-	suite, err := filepath.Abs(filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	node, suite := suiteProgram(t)
 	results := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), node, suite, "server", "--url", endpoint, "--suite", "all", "--spec-version", version, "--output-dir", results)
 	cmd.Dir = results
