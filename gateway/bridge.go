@@ -229,10 +229,11 @@ func (g *Gateway) demand(ctx context.Context, x *exchange, k *talk) *upstream.Re
 		}
 		b = append(b, `"`+o.key+`":{"method":`...)
 		b = wire.AppendString(b, o.Method)
-		if params := questionParams(o.Params); params != nil {
-			b = append(append(b, `,"params":`...), params...)
+		params := questionParams(o.Params)
+		if params == nil {
+			params = []byte("{}") // the Go SDK's client fails the whole call where a question has no params
 		}
-		b = append(b, '}')
+		b = append(append(append(b, `,"params":`...), params...), '}')
 	}
 	b = append(b, `},"requestState":"`...)
 	b = append(b, g.sealer.seal(ticket{Talk: k.id, Round: round, Owner: k.owner, Server: k.server, Call: callDigest(x, k.name), Expires: expires})...)

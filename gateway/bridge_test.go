@@ -58,9 +58,10 @@ func rawArray(text string) (out []string) {
 }
 
 const (
-	askName  = `{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}}`
-	askModel = `{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":9007199254740993}}`
-	askRoots = `{"method":"roots/list"}`
+	askName    = `{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}}`
+	askModel   = `{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":9007199254740993}}`
+	askRoots   = `{"method":"roots/list"}`
+	askedRoots = `{"method":"roots/list","params":{}}` // as it is brought to a modern client
 
 	allAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}`
 )
@@ -131,7 +132,7 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 						t.Errorf("second round: %s", inputs)
 					}
 					inputs, state = mustDemand(t, send("3", args+retry(`{"q2":{"role":"assistant","x":1.0}}`, state), allAbilities))
-					if inputs != `{"q3":`+askRoots+`}` {
+					if inputs != `{"q3":`+askedRoots+`}` {
 						t.Errorf("third round: %s", inputs)
 					}
 					got := send("4", args+retry(`{"q3":{"roots":[]}}`, state), allAbilities)

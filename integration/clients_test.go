@@ -38,9 +38,10 @@ func TestRealClients(t *testing.T) {
 	w := newWorld(t)
 	p := startHeadgate(t, w.config)
 	tools := toolNames(t, modern(p.endpoint))
+	withAsking := withAsking(tools)
 	stdio := []string{binary, "stdio", "--config", w.config}
 
-	check := func(t *testing.T, got seen, version string, typescript bool) {
+	check := func(t *testing.T, got seen, tools []string, version string, typescript bool) {
 		t.Helper()
 		if got.Version != version {
 			t.Errorf("it speaks %q, want %q", got.Version, version)
@@ -67,10 +68,10 @@ func TestRealClients(t *testing.T) {
 
 	for _, version := range mcp.SupportedProtocolVersions() {
 		t.Run("go-sdk/"+version+"/http", func(t *testing.T) {
-			check(t, runGoSDK(t, version, &mcp.StreamableClientTransport{Endpoint: p.endpoint}), version, false)
+			check(t, runGoSDK(t, version, &mcp.StreamableClientTransport{Endpoint: p.endpoint}), tools, version, false)
 		})
 		t.Run("go-sdk/"+version+"/stdio", func(t *testing.T) {
-			check(t, runGoSDK(t, version, &mcp.CommandTransport{Command: exec.Command(stdio[0], stdio[1:]...)}), version, false)
+			check(t, runGoSDK(t, version, &mcp.CommandTransport{Command: exec.Command(stdio[0], stdio[1:]...)}), withAsking, version, false)
 		})
 	}
 	for _, c := range []struct{ driver, mode, version string }{
@@ -80,10 +81,10 @@ func TestRealClients(t *testing.T) {
 		{"client-v2.mjs", "2026-07-28", "2026-07-28"},
 	} {
 		t.Run(c.driver+"/"+c.mode+"/http", func(t *testing.T) {
-			check(t, runNode(t, c.driver, c.mode, p.endpoint), c.version, true)
+			check(t, runNode(t, c.driver, c.mode, p.endpoint), tools, c.version, true)
 		})
 		t.Run(c.driver+"/"+c.mode+"/stdio", func(t *testing.T) {
-			check(t, runNode(t, c.driver, append([]string{c.mode}, stdio...)...), c.version, true)
+			check(t, runNode(t, c.driver, append([]string{c.mode}, stdio...)...), withAsking, c.version, true)
 		})
 	}
 	p.stop(t)

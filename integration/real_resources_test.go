@@ -47,7 +47,7 @@ func TestRealPromptsAndResources(t *testing.T) {
 		"legacy over HTTP":  overHTTP(t, p.endpoint),
 		"legacy over stdio": overStdio(t, nil, binary, "stdio", "--config", w.config),
 	}
-	awaitTools(t, through["legacy over stdio"], toolNames(t, modern(p.endpoint)))
+	awaitTools(t, through["legacy over stdio"], withAsking(toolNames(t, modern(p.endpoint))))
 
 	keys := func(list json.RawMessage, member, key string) (out []string, definitions map[string]string) {
 		var result map[string]json.RawMessage

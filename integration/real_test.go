@@ -250,6 +250,10 @@ func (m *message) take(r *reply) (done bool) {
 
 const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"integration","version":"1"}}`
 
+// capableHello is from a client that servers may ask everything.
+const capableHello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{},"sampling":{},"elicitation":{"form":{},"url":{}}},` +
+	`"clientInfo":{"name":"integration","version":"1"}}`
+
 // overStdio starts a command and opens a legacy session with it over its pipes.
 func overStdio(t *testing.T, env []string, command ...string) client {
 	t.Helper()
@@ -299,6 +303,12 @@ func overStdio(t *testing.T, env []string, command ...string) client {
 
 // overHTTP opens a legacy session at a Streamable HTTP endpoint.
 func overHTTP(t *testing.T, endpoint string) client {
+	t.Helper()
+	return overHTTPAs(t, endpoint, hello)
+}
+
+// overHTTPAs is overHTTP for a client that introduces itself with hello.
+func overHTTPAs(t *testing.T, endpoint, hello string) client {
 	t.Helper()
 	header := http.Header{}
 	call := func(t *testing.T, method, params string) reply {

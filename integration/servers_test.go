@@ -5,6 +5,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,10 +29,23 @@ func TestRealServers(t *testing.T) {
 		"legacy over HTTP":  overHTTP(t, p.endpoint),
 		"legacy over stdio": overStdio(t, nil, binary, "stdio", "--config", w.config),
 	}
-	awaitTools(t, through["legacy over stdio"], toolNames(t, through["modern over HTTP"]))
+	awaitTools(t, through["legacy over stdio"], withAsking(toolNames(t, through["modern over HTTP"])))
+	// Servers list more for a client that they can ask: for Headgate, those that have a session for each client
+	// of it, and over stdio, where it has one client, all.
+	capable := overHTTPAs(t, w.webURL, capableHello)
+	offered := maps.Clone(direct)
+	offered["web"] = capable
+	toOne := maps.Clone(offered)
+	toOne["everything"], toOne["old"] = capable, capable
 
 	for kind, c := range through {
-		t.Run("list/"+kind, func(t *testing.T) { compareLists(t, direct, c) })
+		t.Run("list/"+kind, func(t *testing.T) {
+			if kind == "legacy over stdio" {
+				compareLists(t, toOne, c)
+			} else {
+				compareLists(t, offered, c)
+			}
+		})
 		t.Run("call/"+kind, func(t *testing.T) { compareCalls(t, w, direct, c) })
 		t.Run("progress/"+kind, func(t *testing.T) { progress(t, c) })
 	}
@@ -53,6 +67,20 @@ func TestRealServers(t *testing.T) {
 func toolNames(t *testing.T, c client) []string {
 	all, _ := names(t, c(t, "tools/list", "{}").Result)
 	return all
+}
+
+// withAsking adds what a Headgate over stdio offers as well: it has one client, which servers may ask on any
+// stream, and the everything servers on stdio and HTTP+SSE list those tools that ask only to clients that say
+// they can be asked. The one on Streamable HTTP is told so by every Headgate.
+func withAsking(tools []string) []string {
+	all := slices.Clone(tools)
+	for _, name := range tools {
+		if tool, ok := strings.CutPrefix(name, "web_"); ok {
+			all = append(all, "everything_"+tool, "old_"+tool)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // awaitTools waits until a Headgate that has just been started offers what another one does.
