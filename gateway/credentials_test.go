@@ -45,27 +45,12 @@ func launchFor(t *testing.T, as *mcptest.AuthServer, o Options, upstreams string
 		t.Fatal(err)
 	}
 	g := launch(t, cfg, o)
-	await(t, "the keys of the issuer", func() bool {
+	poll(t, "the keys of the issuer", func() bool {
 		_, err := g.Identify(as.Sign(map[string]any{"sub": "x", "aud": ownAudience}))
 		return !errors.Is(err, authz.ErrCannotVerify)
 	})
 	t.Cleanup(g.issuers.CloseIdleConnections)
 	return g
-}
-
-// await waits for what nothing announces.
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(limit)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waiting for %s", what)
-		}
-	}
 }
 
 // whose is a server that says by whose token, and on which session, a call came in, and lets nobody in who

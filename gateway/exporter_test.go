@@ -51,26 +51,7 @@ func closedPort(t testing.TB) string {
 
 // silentPort accepts connections and never says a word.
 func silentPort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-done
-	})
-	return "http://" + l.Addr().String()
+	return "http://" + mcptest.ListenRaw(t, func(c net.Conn) { t.Cleanup(func() { c.Close() }) })
 }
 
 // withUser puts credentials into an endpoint, where some collectors want them.

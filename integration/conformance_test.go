@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,24 +127,13 @@ func failing(passes map[string]bool) []string {
 // returns its endpoint.
 func startConformanceServer(t *testing.T, server, era string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeAddr(t)
 	cmd := exec.Command(server, "-http="+addr, fmt.Sprintf("-stateless=%t", era == "modern"))
 	own := ownGroup(t, cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, own(), "the SDK's server", func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
+	awaitListener(t, own(), "the SDK's server", addr)
 	return "http://" + addr + "/mcp"
 }
 

@@ -2,24 +2,18 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
-	"github.com/headgate/headgate/authz"
-	"github.com/headgate/headgate/configs"
-	"github.com/headgate/headgate/gateway"
 	"github.com/headgate/headgate/internal/mcptest"
 )
 
@@ -72,45 +66,11 @@ func TestAuthorizationCode(t *testing.T) {
 	server := up.StartHTTP(t)
 	front := httptest.NewUnstartedServer(nil)
 	public := "http://" + front.Listener.Addr().String() + "/mcp"
-	doc := fmt.Sprintf(`{"public_url":%q,"auth":{"jwt":{"issuer":%q,"audience":%[1]q}},"upstreams":{"up":{"url":%[3]q,"oauth":
+	g := runGate(t, front, fmt.Sprintf(`{"public_url":%q,"auth":{"jwt":{"issuer":%q,"audience":%[1]q}},"upstreams":{"up":{"url":%[3]q,"oauth":
 		{"grant":"token_exchange","token_url":"%[2]s/token","client_id":"gw","client_secret":"gw-secret","audience":"api://up"}}},
 		"teams":{"people":{"upstreams":["up"],"rules":[{"allow":["up_echo"]},{"allow":["up_add"],"require_scope":["sums:add"]}]}}}`,
-		public, idp.URL, server.URL)
-	cfg, err := configs.Parse("oauth.json", []byte(doc), configs.Options{CheckRules: authz.CheckRules})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gateway.New(cfg, gateway.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	front.Config.Handler = g.Handler()
-	front.Start()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		g.Drain()
-		front.CloseClientConnections()
-		front.Close()
-		cancel()
-		<-done
-	})
-	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := g.Identify(idp.Sign(map[string]any{"sub": "x", "aud": public})); !errors.Is(err, authz.ErrCannotVerify) {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("the issuer's keys are not fetched")
-		}
-	}
+		public, idp.URL, server.URL))
+	awaitKeys(t, g, idp.Sign(map[string]any{"sub": "x", "aud": public}))
 
 	for name, change := range map[string]func(*auth.AuthorizationCodeHandlerConfig){
 		"known client": func(c *auth.AuthorizationCodeHandlerConfig) {

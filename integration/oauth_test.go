@@ -6,9 +6,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -23,9 +21,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
-	"github.com/headgate/headgate/authz"
-	"github.com/headgate/headgate/configs"
-	"github.com/headgate/headgate/gateway"
 	"github.com/headgate/headgate/internal/mcptest"
 )
 
@@ -119,33 +114,10 @@ func TestOAuthFlow(t *testing.T) {
 	front := httptest.NewUnstartedServer(nil)
 	public := "http://" + front.Listener.Addr().String() + "/mcp"
 	idp.audience = public
-	doc := fmt.Sprintf(`{"public_url":%q,"auth":{"jwt":{"issuer":%q,"audience":%q}},"upstreams":{"up":{"url":%q}},
+	g := runGate(t, front, fmt.Sprintf(`{"public_url":%q,"auth":{"jwt":{"issuer":%q,"audience":%q}},"upstreams":{"up":{"url":%q}},
 		"teams":{"robots":{"upstreams":["up"],"rules":[{"allow":["up_echo"]},{"allow":["up_add"],"require_scope":["sums:add"]}]}}}`,
-		public, idp.URL, public, upstream.URL)
-	cfg, err := configs.Parse("oauth.json", []byte(doc), configs.Options{CheckRules: authz.CheckRules})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gateway.New(cfg, gateway.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	front.Config.Handler = g.Handler()
-	front.Start()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		g.Drain()
-		front.CloseClientConnections()
-		front.Close()
-		cancel()
-		<-done
-	})
-	idp.await(g)
+		public, idp.URL, public, upstream.URL))
+	awaitKeys(t, g, idp.sign(jwt.MapClaims{"sub": "x", "aud": public}))
 
 	// The first challenge names no scope that the client may do without.
 	resp, err := http.Post(public, "application/json", strings.NewReader("{}"))
@@ -197,24 +169,5 @@ func TestOAuthFlow(t *testing.T) {
 				t.Errorf("the client asked for the scopes %q", got)
 			}
 		})
-	}
-}
-
-// await waits until the gateway has fetched the keys.
-func (s *authorizationServer) await(g *gateway.Gateway) {
-	s.t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, err := g.Identify(s.sign(jwt.MapClaims{"sub": "x", "aud": s.audience}))
-		if !errors.Is(err, authz.ErrCannotVerify) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			s.t.Fatal(err)
-		}
 	}
 }

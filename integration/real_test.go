@@ -122,12 +122,7 @@ func entry(command []string, env map[string]string) map[string]any {
 // address.
 func startNodeServer(t *testing.T, transport string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeAddr(t)
 	cmd := exec.Command("node", script("everything"), transport)
 	_, port, _ := net.SplitHostPort(addr)
 	cmd.Env = append(os.Environ(), "PORT="+port)
@@ -135,15 +130,31 @@ func startNodeServer(t *testing.T, transport string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := own()
-	await(t, ended, "the everything server over "+transport, func() bool {
+	awaitListener(t, own(), "the everything server over "+transport, addr)
+	return addr
+}
+
+// freeAddr is an address that nobody listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	return l.Addr().String()
+}
+
+// awaitListener waits until somebody listens on an address.
+func awaitListener(t *testing.T, ended <-chan struct{}, what, addr string) {
+	t.Helper()
+	await(t, ended, what, func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	})
-	return addr
 }
 
 // await looks again and again until cond holds.

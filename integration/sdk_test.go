@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,10 +13,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/headgate/headgate/authz"
-	"github.com/headgate/headgate/configs"
-	"github.com/headgate/headgate/gateway"
 )
 
 // library is a server on the SDK with prompts, resources, templates, completions and subscriptions.
@@ -49,28 +44,8 @@ func library() *mcp.Server {
 // gateTo runs a gateway in front of servers and returns the URL of its endpoint.
 func gateTo(t *testing.T, upstreams string) string {
 	t.Helper()
-	cfg, err := configs.Parse("sdk.json", []byte(`{"upstreams":`+upstreams+`}`), configs.Options{CheckRules: authz.CheckRules})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gateway.New(cfg, gateway.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := httptest.NewServer(g.Handler())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		g.Drain()
-		front.CloseClientConnections()
-		front.Close()
-		cancel()
-		<-done
-	})
+	front := httptest.NewUnstartedServer(nil)
+	g := runGate(t, front, `{"upstreams":`+upstreams+`}`)
 	wait, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	if err := g.WaitSettled(wait); err != nil {

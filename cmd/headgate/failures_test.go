@@ -115,23 +115,10 @@ func TestFailuresOfAnotherServer(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.Listener.Addr().String()
 	}
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := raw.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
-			_ = c.Close()
-		}
-	}()
-	t.Cleanup(func() { raw.Close(); <-done })
+	raw := mcptest.ListenRaw(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
+		_ = c.Close()
+	})
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +132,7 @@ func TestFailuresOfAnotherServer(t *testing.T) {
 		{"not found", stranger(404, "text/plain", "404"), not},
 		{"other not found", stranger(404, "application/json", `{"error":"x"}`), not},
 		{"redirect", stranger(302, "application/json", `{}`), not},
-		{"not HTTP", raw.Addr().String(), not},
+		{"not HTTP", raw, not},
 		{"nothing listens", closed.Addr().String(), "nothing listens at " + closed.Addr().String()},
 		{"no port", "127.0.0.1", "is not host:port"},
 		{"port 0", "127.0.0.1:0", "has port 0"},

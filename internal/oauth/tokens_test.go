@@ -416,30 +416,13 @@ func TestErrorsHoldNothingThatAServerSaid(t *testing.T) {
 // listenRaw answers every connection with the same bytes and ends it.
 func listenRaw(t *testing.T, answer string) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-				_, _ = io.Copy(io.Discard, r.Body)
-				_, _ = io.WriteString(c, answer)
-			}
-			c.Close()
+	return "http://" + mcptest.ListenRaw(t, func(c net.Conn) {
+		defer c.Close()
+		if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(c, answer)
 		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-done
 	})
-	return "http://" + l.Addr().String()
 }
 
 // FuzzChallenge: nothing that a server says of where tokens come from makes Headgate panic.
