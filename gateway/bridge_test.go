@@ -50,7 +50,7 @@ func memberOf(text, name string) []byte {
 
 // rawArray splits a JSON array.
 func rawArray(text string) (out []string) {
-	blocks, _ := contentBlocks([]byte(text))
+	blocks, _ := wire.Array([]byte(text))
 	for _, b := range blocks {
 		out = append(out, string(b))
 	}

@@ -55,38 +55,46 @@ func (c *cursors) read(method, caller, cursor string) (last string, err error) {
 	return last, nil
 }
 
-// listTools answers tools/list from the snapshot alone.
-func (g *Gateway) listTools(x *exchange) answer {
-	v := x.v
+// pageOf cuts the page that x asks for out of a list that is sorted by key, and makes the cursor of the next
+// one. It reports whole where x asks for the list and is to get all of it.
+func pageOf[T any](g *Gateway, x *exchange, list []T, key func(T) string) (page []T, next string, whole bool, refused *answer) {
+	from, size := 0, x.s.cfg.Lists.PageSize
 	raw, paged := x.params.Get("cursor")
-	size := x.s.cfg.Lists.PageSize
-	if !paged || string(raw) == "null" {
-		if size <= 0 || len(v.tools) <= size {
-			return answer{result: v.list(x.era), plain: true}
+	switch {
+	case paged && string(raw) != "null":
+		cursor, ok := wire.String(raw)
+		last, err := g.cursors.read(x.method, x.owner(), cursor)
+		if !ok || err != nil {
+			a := protocolError(wire.CodeInvalidParams, "Invalid cursor: list again from the beginning", nil, 0)
+			return nil, "", false, &a
 		}
-		return g.page(v, x, 0, size)
+		// The first one after the last one shown, whether that still exists or not.
+		var found bool
+		from, found = slices.BinarySearchFunc(list, last, func(e T, name string) int { return strings.Compare(key(e), name) })
+		if found {
+			from++
+		}
+		if size <= 0 {
+			size = len(list) // paging was turned off while the client was paging
+		}
+	case size <= 0 || len(list) <= size:
+		return list, "", true, nil
 	}
-	cursor, ok := wire.String(raw)
-	last, err := g.cursors.read(x.method, x.owner(), cursor)
-	if !ok || err != nil {
-		return protocolError(wire.CodeInvalidParams, "Invalid cursor: list again from the beginning", nil, 0)
+	to := min(from+size, len(list))
+	if to < len(list) {
+		next = g.cursors.make(x.method, x.owner(), key(list[to-1]))
 	}
-	// The first name after the last one shown, whether that one still exists or not.
-	from, found := slices.BinarySearchFunc(v.tools, last, func(t *tool, name string) int { return strings.Compare(t.name, name) })
-	if found {
-		from++
-	}
-	if size <= 0 {
-		size = len(v.tools) // paging was turned off while the client was paging
-	}
-	return g.page(v, x, from, size)
+	return list[from:to], next, false, nil
 }
 
-func (g *Gateway) page(v *view, x *exchange, from, size int) answer {
-	to := min(from+size, len(v.tools))
-	next := ""
-	if to < len(v.tools) {
-		next = g.cursors.make(x.method, x.owner(), v.tools[to-1].name)
+// listTools answers tools/list from the snapshot alone.
+func (g *Gateway) listTools(x *exchange) answer {
+	page, next, whole, refused := pageOf(g, x, x.v.tools, func(t *tool) string { return t.name })
+	switch {
+	case refused != nil:
+		return *refused
+	case whole:
+		return answer{result: x.v.list(x.era), plain: true}
 	}
-	return answer{result: v.encode(v.tools[from:to], x.era, next), plain: true}
+	return answer{result: x.v.encode(page, x.era, next), plain: true}
 }

@@ -179,7 +179,7 @@ func (g *Gateway) ownTasks(x *exchange, up *upstream.Upstream, result jsontext.V
 		return jsontext.Value(`{"tasks":[]}`)
 	}
 	raw, _ := obj.Get("tasks")
-	all, _ := contentBlocks(raw)
+	all, _ := wire.Array(raw)
 	b := []byte{'['}
 	for _, t := range all {
 		owner, _ := g.tasks.find(x.owner(), taskOf(t))

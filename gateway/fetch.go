@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
@@ -52,12 +50,17 @@ type errand struct {
 	edits []wire.Edit
 }
 
-// send asks the owner. Where there is no reply, a is the answer, unless the failure is: then it is Headgate's
-// own, and the caller words it.
+// send asks the owner of an errand.
 func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstream.Reply, f *failure.Failure, a answer) {
 	c := x.call()
 	c.Name, c.Edits = e.name, e.edits
-	reply, err := g.place(ctx, x, target{e.owner, e.what}, c)
+	return g.ask(ctx, x, target{e.owner, e.what}, c)
+}
+
+// ask places a call and tells apart how it can end without a reply. Then a is the answer, unless there is a
+// failure: that is Headgate's own, and the caller words it.
+func (g *Gateway) ask(ctx context.Context, x *exchange, t target, c *upstream.Call) (reply *upstream.Reply, f *failure.Failure, a answer) {
+	reply, err := g.place(ctx, x, t, c)
 	if err == nil {
 		return reply, nil, a
 	}
@@ -101,11 +104,10 @@ func (g *Gateway) fetch(ctx context.Context, x *exchange, e errand, again func()
 		return answer{err: g.maskError(&tool{name: x.method, owner: e.owner, rules: x.s.rulesOf(e.owner)}, reply.Error)}
 	}
 	g.links.note(x, e.owner, reply.Result)
-	result := completed(reply.Result, reply.Era, x.era)
 	if x.method == "resources/read" {
-		result = cached(result, reply.Era, x.era)
+		return answer{result: uncached(reply.Result, reply.Era, x.era)}
 	}
-	return answer{result: result}
+	return answer{result: completed(reply.Result, reply.Era, x.era)}
 }
 
 // getPrompt routes prompts/get to the owner of the prompt.
@@ -140,32 +142,4 @@ func argumentsOf(params wire.Object) (a answer, bad bool) {
 		return invalidParams("params.arguments must be an object"), true
 	}
 	return answer{}, false
-}
-
-// cached adds the hints that a modern client may rely on to a reading of a legacy server, which has none
-// to give: such a result is not to be kept (2026-07-28, server/utilities/caching).
-func cached(result jsontext.Value, from, to upstream.Era) jsontext.Value {
-	if from != upstream.Legacy || to != upstream.Modern {
-		return result
-	}
-	obj, err := wire.ParseObject(result)
-	if err != nil {
-		return result // duplicate names: the server's affair
-	}
-	b := make([]byte, 0, len(result)+64)
-	open := 0
-	for result[open] != '{' {
-		open++
-	}
-	b = append(b, result[:open+1]...)
-	for _, m := range []struct{ name, value string }{{"ttlMs", "0"}, {"cacheScope", `"private"`}} {
-		if _, has := obj.Get(m.name); !has {
-			b = append(b, `"`+m.name+`":`+m.value...)
-			b = append(b, ',')
-		}
-	}
-	if len(obj) == 0 && b[len(b)-1] == ',' {
-		b = b[:len(b)-1]
-	}
-	return append(b, result[open+1:]...)
 }

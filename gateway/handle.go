@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -142,8 +143,8 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	if !ok {
 		return invalidParams("tools/call needs params.name, a string")
 	}
-	if args, ok := x.params.Get("arguments"); ok && args.Kind() != '{' && string(args) != "null" {
-		return invalidParams("params.arguments must be an object")
+	if a, bad := argumentsOf(x.params); bad {
+		return a
 	}
 	g.beginAudit(x, name)
 	t, ok := x.v.find(name)
@@ -172,26 +173,20 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	}
 	c := x.call()
 	c.Name, c.Tool, c.Repeatable = t.definition.Name, t.definition, t.repeatable
-	reply, err := g.place(ctx, x, target{t.owner, t.name}, c)
-	if err != nil {
-		if ctx.Err() != nil {
-			// The client hears nothing more of it, but the server may have run it.
-			g.unsettle(x, t.tool, failure.Unknown)
-			return answer{silent: true}
-		}
-		if a, refused := refusedCall(err); refused {
-			return a
-		}
-		f := failure.As(err)
-		if f == nil {
-			panic(fmt.Errorf("a call failed without a reason: %w", err))
-		}
-		if f.Outcome == failure.NotStarted && g.moved(x, name, t.owner) {
-			// A reload took the owner away while the request was on its way to it.
-			return g.callTool(ctx, x)
-		}
+	reply, f, a := g.ask(ctx, x, target{t.owner, t.name}, c)
+	switch {
+	case f != nil && f.Outcome == failure.NotStarted && g.moved(x, name, t.owner):
+		// A reload took the owner away while the request was on its way to it.
+		return g.callTool(ctx, x)
+	case f != nil:
 		g.unsettle(x, t.tool, f.Outcome)
 		return failCall(f, t.tool, x.era)
+	case a.silent:
+		// The client hears nothing more of it, but the server may have run it.
+		g.unsettle(x, t.tool, failure.Unknown)
+		return a
+	case reply == nil:
+		return a
 	}
 	if f := g.badResult(t.tool, reply); f != nil {
 		g.log.Warn("result withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
@@ -235,6 +230,21 @@ func (g *Gateway) moved(x *exchange, name string, owner *upstream.Upstream) bool
 // completed adds resultType to the result of a legacy server for a modern client, which may rely on
 // it (2026-07-28, basic, "ResultType"). Any other result passes as it is.
 func completed(result jsontext.Value, from, to upstream.Era) jsontext.Value {
+	return withDefaults(result, from, to, resultComplete)
+}
+
+// uncached adds the hints as well that a modern client may rely on in a reading. A legacy server has none to give:
+// such a result is not to be kept (2026-07-28, server/utilities/caching).
+func uncached(result jsontext.Value, from, to upstream.Era) jsontext.Value {
+	return withDefaults(result, from, to, field{"ttlMs", "0"}, field{"cacheScope", `"private"`}, resultComplete)
+}
+
+type field struct{ name, value string }
+
+var resultComplete = field{"resultType", `"complete"`}
+
+// withDefaults puts those members in front of the result of a legacy server for a modern client that it does not have.
+func withDefaults(result jsontext.Value, from, to upstream.Era, members ...field) jsontext.Value {
 	if from != upstream.Legacy || to != upstream.Modern {
 		return result
 	}
@@ -242,18 +252,19 @@ func completed(result jsontext.Value, from, to upstream.Era) jsontext.Value {
 	if err != nil {
 		return result // duplicate names: the server's affair
 	}
-	if _, ok := obj.Get("resultType"); ok {
-		return result
+	open := bytes.IndexByte(result, '{') + 1
+	b := append(make([]byte, 0, len(result)+64), result[:open]...)
+	for _, m := range members {
+		if _, has := obj.Get(m.name); has {
+			continue
+		}
+		if len(b) > open {
+			b = append(b, ',')
+		}
+		b = append(b, `"`+m.name+`":`+m.value...)
 	}
-	open := 0
-	for result[open] != '{' {
-		open++
-	}
-	b := make([]byte, 0, len(result)+24)
-	b = append(b, result[:open+1]...)
-	b = append(b, `"resultType":"complete"`...)
-	if len(obj) > 0 {
+	if len(obj) > 0 && len(b) > open {
 		b = append(b, ',')
 	}
-	return append(b, result[open+1:]...)
+	return append(b, result[open:]...)
 }

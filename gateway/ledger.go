@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -68,13 +67,8 @@ func resultText(result jsontext.Value) string {
 	}
 	content, _ := obj.Get("content")
 	var b strings.Builder
-	dec := jsontext.NewDecoder(bytes.NewReader(content), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '[' {
-		return ""
-	}
-	for b.Len() < ledger.MaxInput && dec.PeekKind() != ']' {
-		raw, err := dec.ReadValue()
-		if err != nil {
+	for raw, err := range wire.Elements(content) {
+		if err != nil || b.Len() >= ledger.MaxInput {
 			break
 		}
 		block, err := wire.ParseObject(raw)

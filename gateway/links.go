@@ -179,18 +179,9 @@ func (ls *links) note(x *exchange, owner *upstream.Upstream, result jsontext.Val
 
 // elements calls f for the elements of an array; anything else has none.
 func elements(v jsontext.Value, f func(jsontext.Value)) {
-	if v.Kind() != '[' {
-		return
-	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if _, err := dec.ReadToken(); err != nil {
-		return
-	}
-	for dec.PeekKind() != ']' {
-		e, err := dec.ReadValue()
-		if err != nil {
-			return
+	for e, err := range wire.Elements(v) {
+		if err == nil {
+			f(e)
 		}
-		f(e)
 	}
 }

@@ -224,7 +224,7 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 		default:
 			g.links.note(x, e.owner, reply.Result)
 			g.links.add(x, e.owner, uri)
-			return answer{result: cached(completed(reply.Result, reply.Era, x.era), reply.Era, x.era)}
+			return answer{result: uncached(reply.Result, reply.Era, x.era)}
 		}
 	}
 	if failed != nil {

@@ -177,10 +177,7 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 	table := rules.Build(items)
 	for i, e := range table.Entries {
 		o := origins[e.Index]
-		ruled := e.Exposed
-		if rules != s.naming {
-			ruled, _ = s.naming.Exposed(e.Server, e.Prefix, e.Name)
-		}
+		ruled := s.ruledName(rules, e)
 		t := s.tools.get(o.part, o.tool, e.Exposed, ruled)
 		sc.byName[e.Exposed] = i
 		sc.tools = append(sc.tools, t)
@@ -194,15 +191,35 @@ func (s *snapshot) makeScope(rules naming.Rules, in func(*part) bool) (*scope, [
 				Text: "clients of revisions up to 2025-11-25 are not shown outputSchema: they refuse a whole list for one that is not of type object"})
 		}
 		if e.Changed {
-			findings = append(findings, upstream.Finding{Server: e.Server, Tool: e.Name, Rule: "name",
-				Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)})
+			findings = append(findings, changedName("", e))
 		}
 	}
+	findings = append(findings, collidingNames("", table)...)
+	return sc, append(findings, s.shelve(sc, rules, members)...)
+}
+
+// ruledName is what policies call an entry: its name on the endpoint of everybody, whatever a team calls it.
+func (s *snapshot) ruledName(rules naming.Rules, e naming.Entry) string {
+	if rules == s.naming {
+		return e.Exposed
+	}
+	name, _ := s.naming.Exposed(e.Server, e.Prefix, e.Name)
+	return name
+}
+
+// changedName finds that an entry does not have its plain name. kind is "" for tools.
+func changedName(kind string, e naming.Entry) upstream.Finding {
+	return upstream.Finding{Server: e.Server, Kind: kind, Tool: e.Name, Rule: "name",
+		Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)}
+}
+
+// collidingNames finds what is withheld since its name is taken.
+func collidingNames(kind string, table naming.Table) (findings []upstream.Finding) {
 	for _, w := range table.Withheld {
-		findings = append(findings, upstream.Finding{Server: w.Server, Tool: w.Name, Rule: "name_collision",
+		findings = append(findings, upstream.Finding{Server: w.Server, Kind: kind, Tool: w.Name, Rule: "name_collision",
 			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
 	}
-	return sc, append(findings, s.shelve(sc, rules, members)...)
+	return findings
 }
 
 // tools holds every exposed tool of a snapshot once, however many scopes it is in.

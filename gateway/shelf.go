@@ -161,22 +161,13 @@ func (s *snapshot) promptShelf(rules naming.Rules, in []*part) (sh shelf, findin
 	table := rules.Build(items)
 	for _, e := range table.Entries {
 		o := origins[e.Index]
-		ruled := e.Exposed
-		if rules != s.naming {
-			ruled, _ = s.naming.Exposed(e.Server, e.Prefix, e.Name)
-		}
 		sh.offers = append(sh.offers, s.offers.get(prompts, o.part, o.listed, e.Exposed))
-		sh.items = append(sh.items, authz.Item{Kind: authz.KindPrompt, Name: ruled, Server: e.Server, Original: e.Name, Team: o.part.team})
+		sh.items = append(sh.items, authz.Item{Kind: authz.KindPrompt, Name: s.ruledName(rules, e), Server: e.Server, Original: e.Name, Team: o.part.team})
 		if e.Changed {
-			findings = append(findings, upstream.Finding{Server: e.Server, Kind: "prompt", Tool: e.Name, Rule: "name",
-				Text: fmt.Sprintf("exposed as %s, since the plain name is too long or has characters that model APIs refuse", e.Exposed)})
+			findings = append(findings, changedName("prompt", e))
 		}
 	}
-	for _, w := range table.Withheld {
-		findings = append(findings, upstream.Finding{Server: w.Server, Kind: "prompt", Tool: w.Name, Rule: "name_collision",
-			Text: fmt.Sprintf("withheld, since %s is the name of %q of %s already; set a prefix of its own for one of the two", w.Exposed, w.By.Name, w.By.Server)})
-	}
-	return sh, findings
+	return sh, append(findings, collidingNames("prompt", table)...)
 }
 
 func (s *snapshot) uriShelf(k kind, in []*part) (sh shelf) {

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"bytes"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/headgate/headgate/internal/failure"
@@ -52,10 +50,12 @@ func isErrorResult(obj wire.Object) bool {
 // treatError applies the rules to a result with isError: true. It returns result itself if none applies.
 func (g *Gateway) treatError(t *tool, result jsontext.Value, obj wire.Object) jsontext.Value {
 	content, _ := obj.Get("content")
-	blocks, ok := contentBlocks(content)
-	var added []jsontext.Value
-	if ok && len(t.rules.guidance) > 0 {
-		added = t.rules.advice(t.definition.Name, blockTexts(blocks)) // of the texts as the server wrote them
+	var blocks, added []jsontext.Value
+	if len(t.rules.guidance) > 0 {
+		var err error
+		if blocks, err = wire.Array(content); err == nil {
+			added = t.rules.advice(t.definition.Name, blockTexts(blocks)) // of the texts as the server wrote them
+		}
 	}
 	edits := g.maskResult(t, obj)
 	if added != nil {
@@ -70,25 +70,6 @@ func (g *Gateway) treatError(t *tool, result jsontext.Value, obj wire.Object) js
 		return result
 	}
 	return obj.Append(nil, edits...)
-}
-
-// contentBlocks returns the elements of a content array as they stand; false if it is none.
-func contentBlocks(content jsontext.Value) (blocks []jsontext.Value, ok bool) {
-	if content.Kind() != '[' {
-		return nil, false
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(content), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, false
-	}
-	for dec.PeekKind() != ']' {
-		v, err := dec.ReadValue()
-		if err != nil {
-			return nil, false
-		}
-		blocks = append(blocks, v.Clone())
-	}
-	return blocks, true
 }
 
 // blockText returns the text of a text block.

@@ -243,13 +243,15 @@ func (s *snapshot) finish(v *view) {
 
 // list is the whole result of tools/list.
 func (v *view) list(era upstream.Era) jsontext.Value {
-	return v.lists[era].get(func() jsontext.Value {
-		list := v.encode(v.tools, era, "")
-		if v.charge != nil {
-			v.charge(len(list))
-		}
-		return list
-	})
+	return v.lists[era].get(func() jsontext.Value { return v.charged(v.encode(v.tools, era, "")) })
+}
+
+// charged counts a list that is kept towards what views may take.
+func (v *view) charged(list jsontext.Value) jsontext.Value {
+	if v.charge != nil {
+		v.charge(len(list))
+	}
+	return list
 }
 
 // same reports whether a client that listed everything of one view need not be told of the other.
@@ -300,28 +302,34 @@ func (v *view) awaits(s *snapshot, p *part) bool {
 	return slices.ContainsFunc(v.teams, func(name string) bool { return p.visibleTo(s.cfg.Teams[name]) })
 }
 
-// encode writes the result of tools/list.
+// encode writes a page of tools/list.
 func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Value {
-	definition := func(t *tool) jsontext.Value {
+	definitions := make([]jsontext.Value, len(tools))
+	for i, t := range tools {
+		definitions[i] = t.legacy
 		if era == upstream.Modern {
-			return t.exposed
+			definitions[i] = t.exposed
 		}
-		return t.legacy
 	}
+	return v.encodePage("tools", definitions, v.ttl, era, next)
+}
+
+// encodePage writes the result of a list: the definitions of one page, and the cursor of the next, or "".
+func (v *view) encodePage(member string, definitions []jsontext.Value, ttl time.Duration, era upstream.Era, next string) jsontext.Value {
 	n := 128 + len(next)
-	for _, t := range tools {
-		n += len(definition(t)) + 1
+	for _, d := range definitions {
+		n += len(d) + 1
 	}
 	b := append(make([]byte, 0, n), '{')
 	if era == upstream.Modern {
 		b = append(b, `"resultType":"complete",`...)
 	}
-	b = append(b, `"tools":[`...)
-	for i, t := range tools {
+	b = append(b, `"`+member+`":[`...)
+	for i, d := range definitions {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, definition(t)...)
+		b = append(b, d...)
 	}
 	b = append(b, ']')
 	if next != "" {
@@ -329,7 +337,7 @@ func (v *view) encode(tools []*tool, era upstream.Era, next string) jsontext.Val
 		b = wire.AppendString(b, next)
 	}
 	if era == upstream.Modern {
-		b = fmt.Appendf(b, `,"ttlMs":%d,"cacheScope":%q`, v.ttl.Milliseconds(), v.cacheScope)
+		b = fmt.Appendf(b, `,"ttlMs":%d,"cacheScope":%q`, ttl.Milliseconds(), v.cacheScope)
 	}
 	return append(b, '}')
 }

@@ -133,7 +133,7 @@ func (u *Upstream) readTools(ctx context.Context, l *link, c *Catalogue) error {
 		}
 		limitTTL(&c.TTL, result)
 		raw, _ := result.Get("tools")
-		defs, err := arrayValues(raw)
+		defs, err := wire.Array(raw)
 		if err != nil {
 			return fmt.Errorf("tools/list: %w", err)
 		}
@@ -291,24 +291,4 @@ func announces(capabilities jsontext.Value, capability, feature string) bool {
 	}
 	flag, _ := members.Get(feature)
 	return string(flag) == "true"
-}
-
-// arrayValues returns copies of the elements of a JSON array.
-func arrayValues(v jsontext.Value) ([]jsontext.Value, error) {
-	if v == nil || v.Kind() != '[' {
-		return nil, errors.New("not an array")
-	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, err
-	}
-	var out []jsontext.Value
-	for dec.PeekKind() != ']' {
-		e, err := dec.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e.Clone())
-	}
-	return out, nil
 }

@@ -386,7 +386,7 @@ func supportedIn(v jsontext.Value, path ...string) []string {
 
 func stringsIn(obj wire.Object, name string) []string {
 	v, _ := obj.Get(name)
-	elems, err := arrayValues(v)
+	elems, err := wire.Array(v)
 	if err != nil {
 		return nil
 	}

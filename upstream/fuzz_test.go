@@ -68,7 +68,7 @@ func FuzzListPage(f *testing.F) {
 			t.Errorf("the TTL is %v", c.TTL)
 		}
 		raw, _ := result.Get("tools")
-		defs, err := arrayValues(raw)
+		defs, err := wire.Array(raw)
 		if err != nil {
 			return
 		}

@@ -173,7 +173,7 @@ func (u *Upstream) readList(ctx context.Context, l *link, r *listReader) error {
 		}
 		limitTTL(&r.list.TTL, result)
 		raw, _ := result.Get(k.member)
-		defs, err := arrayValues(raw)
+		defs, err := wire.Array(raw)
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.method, err)
 		}
@@ -281,7 +281,7 @@ func (r *listReader) inspect(def jsontext.Value) (Listed, error) {
 
 // inspectArguments holds the arguments of a prompt to what strict clients demand: objects with a name.
 func inspectArguments(v jsontext.Value) error {
-	list, err := arrayValues(v)
+	list, err := wire.Array(v)
 	if err != nil {
 		return &toolError{"definition", "arguments is not an array"}
 	}

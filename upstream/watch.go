@@ -400,7 +400,7 @@ func (u *Upstream) holdModern(ctx context.Context, cancel func(), l *link, r *wa
 		granted, _ := params.Get("notifications")
 		members, _ := wire.ParseObject(granted)
 		list, _ := members.Get("resourceSubscriptions")
-		uris, _ := arrayValues(list)
+		uris, _ := wire.Array(list)
 		if slices.ContainsFunc(uris, func(v jsontext.Value) bool { uri, _ := wire.String(v); return uri == r.uri }) {
 			u.watches.stand(r)
 			return

@@ -153,29 +153,26 @@ func newTools(e *env) *cobra.Command {
 }
 
 // offered lists the tools, or what is in other listings.
-func offered(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) (list []gateway.ToolInfo, ok bool) {
+func offered(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) ([]gateway.ToolInfo, bool) {
 	if listings == nil {
 		return g.Tools(caller, team)
 	}
-	list = []gateway.ToolInfo{}
-	for _, l := range listings {
-		part, ok := g.Offers(caller, team, l)
-		if !ok {
-			return nil, false
-		}
-		list = append(list, part...)
-	}
-	return list, true
+	return gathered(listings, func(l gateway.Listing) ([]gateway.ToolInfo, bool) { return g.Offers(caller, team, l) })
 }
 
 // explained is the same with what the caller is not shown.
-func explained(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) (list []gateway.Explained, ok bool) {
+func explained(g *gateway.Gateway, caller authz.Caller, team string, listings []gateway.Listing) ([]gateway.Explained, bool) {
 	if listings == nil {
 		return g.Explain(caller, team)
 	}
-	list = []gateway.Explained{}
+	return gathered(listings, func(l gateway.Listing) ([]gateway.Explained, bool) { return g.ExplainOffers(caller, team, l) })
+}
+
+// gathered puts listings together; ok is false if one is not for the caller. The list is never nil, as JSON wants it.
+func gathered[T any](listings []gateway.Listing, of func(gateway.Listing) ([]T, bool)) (list []T, ok bool) {
+	list = []T{}
 	for _, l := range listings {
-		part, ok := g.ExplainOffers(caller, team, l)
+		part, ok := of(l)
 		if !ok {
 			return nil, false
 		}
