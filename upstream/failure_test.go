@@ -196,7 +196,6 @@ func TestRefusedConnection(t *testing.T) {
 	h := s.StartHTTP(t)
 	r := up(t, httpAt(h.URL), Options{})
 	h.Stop()
-	r.heard()
 	_, err := r.call("echo", `{}`)
 	wantFailure(t, err, failure.Unavailable, failure.NotStarted)
 	if n := s.Executions("echo"); n != 0 {

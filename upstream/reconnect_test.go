@@ -35,17 +35,6 @@ func wantFailure(t *testing.T, err error, reason failure.Reason, outcome failure
 	return f
 }
 
-// heard lets the HTTP client know that its idle connections are closed, of which the kernel may tell
-// it a moment later; the outcome of a request in that moment is unknown.
-func (r *rig) heard() {
-	r.Upstream.mu.Lock()
-	l := r.link
-	r.Upstream.mu.Unlock()
-	if l != nil {
-		l.transport.(*streamable).idle()
-	}
-}
-
 func TestDownAtStart(t *testing.T) {
 	t.Parallel()
 	bothEras(t, func(t *testing.T, era string) {
@@ -76,7 +65,6 @@ func TestRestartedServer(t *testing.T) {
 			h.Stop()
 			s.Forget()
 			h.Start()
-			r.heard()
 			r.mustCall("echo", `{}`)
 			if n := s.Executions("echo"); n != 2 {
 				t.Errorf("%d executions of 2 calls", n)

@@ -1,11 +1,13 @@
 package mcptest
 
 import (
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 )
 
 // door is what stands before the connections of an HTTP server.
@@ -13,6 +15,25 @@ type door struct {
 	mu   sync.Mutex // guards the fields below
 	shut func(net.Conn)
 	idle map[net.Conn]bool // no request has begun on them, or the last one is over
+	busy map[net.Conn]bool // the other ones
+}
+
+// hangUp ends every connection from this side, and waits until the client has ended it too, for a second at
+// most. A client whose kernel alone knows that its connection has ended would still send a request on it, and
+// could not tell whether the request was read.
+func (h *HTTP) hangUp() {
+	h.door.mu.Lock()
+	all := slices.AppendSeq(slices.Collect(maps.Keys(h.door.idle)), maps.Keys(h.door.busy))
+	h.door.mu.Unlock()
+	var ended sync.WaitGroup
+	for _, c := range all {
+		ended.Go(func() {
+			_ = c.(*net.TCPConn).CloseWrite()
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, c)
+		})
+	}
+	ended.Wait()
 }
 
 // Shut closes the connections that no request is using, and from now on every new one as soon as a byte has
@@ -44,14 +65,18 @@ func (h *HTTP) close(shut func(net.Conn)) {
 	}
 }
 
-// state keeps the list of idle connections.
+// state keeps the lists of connections.
 func (h *HTTP) state(c net.Conn, s http.ConnState) {
 	h.door.mu.Lock()
 	defer h.door.mu.Unlock()
 	if h.door.idle == nil {
-		h.door.idle = map[net.Conn]bool{}
+		h.door.idle, h.door.busy = map[net.Conn]bool{}, map[net.Conn]bool{}
 	}
 	delete(h.door.idle, c)
+	delete(h.door.busy, c)
+	if s == http.StateActive {
+		h.door.busy[c] = true
+	}
 	// A connection may turn idle after the door was shut.
 	if s == http.StateIdle || s == http.StateNew {
 		h.door.idle[c] = true

@@ -25,6 +25,7 @@ type HTTP struct {
 	mu       sync.Mutex // guards the fields below
 	addr     string
 	server   *http.Server
+	listener net.Listener
 	stopped  bool
 	cancel   context.CancelFunc
 	hijacked []net.Conn
@@ -62,7 +63,7 @@ func (h *HTTP) Start() {
 		h.t.Fatalf("listening on %s: %v", h.addr, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h.addr, h.cancel, h.stopped = ln.Addr().String(), cancel, false
+	h.addr, h.listener, h.cancel, h.stopped = ln.Addr().String(), ln, cancel, false
 	h.server = &http.Server{
 		Handler:     http.HandlerFunc(h.serve),
 		BaseContext: func(net.Listener) context.Context { return ctx },
@@ -72,8 +73,8 @@ func (h *HTTP) Start() {
 	h.running.Go(func() { _ = server.Serve(&doorListener{ln, h}) })
 }
 
-// Stop stops listening, breaks off every connection and waits for the
-// handlers.
+// Stop stops listening, breaks off every connection and waits for the handlers. When it returns, the clients
+// know: a request of theirs goes to no connection that is dead already.
 func (h *HTTP) Stop() {
 	h.mu.Lock()
 	if h.stopped {
@@ -81,6 +82,8 @@ func (h *HTTP) Stop() {
 		return
 	}
 	h.stopped = true
+	_ = h.listener.Close()
+	h.hangUp()
 	h.cancel()
 	_ = h.server.Close()
 	for _, c := range h.hijacked {

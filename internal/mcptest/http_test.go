@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
@@ -414,5 +417,35 @@ func TestForcedSSEAndCatalogue(t *testing.T) {
 	})
 	if !slices.Equal(names, []string{"b", "c"}) {
 		t.Errorf("after SetTools: %v", names)
+	}
+}
+
+// TestStopIsHeard: Stop returns after the clients have ended their connections too, however long they take to
+// look.
+func TestStopIsHeard(t *testing.T) {
+	h := (&Server{}).StartHTTP(t)
+	c, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(h.URL, "http://"), "/mcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	var heard atomic.Bool
+	go func() {
+		_, _ = in.ReadByte()
+		time.Sleep(50 * time.Millisecond)
+		heard.Store(true)
+		_ = c.Close()
+	}()
+	h.Stop()
+	if !heard.Load() {
+		t.Error("the client's connection is still open")
 	}
 }
