@@ -186,6 +186,13 @@ const (
 	high = 0x8080808080808080
 )
 
+// stops marks the bytes of x that end plain text. A bit flipped, the quote is the least character that is none of
+// the control characters, so that one subtraction finds both.
+func stops(x uint64) uint64 {
+	quote, back := x^(2*low), x^('\\'*low)
+	return ((quote - ('"'-1)*low) | (back - low)) &^ x
+}
+
 // skipString skips the string whose opening quote is at i.
 func skipString(d []byte, i int) (end int, ok bool) {
 	if i >= len(d) || d[i] != '"' {
@@ -195,17 +202,24 @@ func skipString(d []byte, i int) (end int, ok bool) {
 	start, all := i, uint64(0) // all: whether there is a byte beyond ASCII
 	for {
 		// Eight bytes at once that are none of the quote, the backslash and the control characters: the high bit of
-		// each byte that is one ends up set in stop, and so may those above the lowest that is.
-		for i+8 <= len(d) {
+		// each byte that is one ends up set in stop, and so may those above the lowest that is. What goes on for
+		// longer is long, and 32 bytes in one turn take half the time of four times 8.
+		for n := 1; i+8 <= len(d); n++ {
 			x := binary.LittleEndian.Uint64(d[i:])
-			quote, back := x^('"'*low), x^('\\'*low)
 			all |= x
-			stop := ((x-' '*low)&^x | (quote-low)&^quote | (back-low)&^back) & high
-			if stop != 0 {
+			if stop := stops(x) & high; stop != 0 {
 				i += bits.TrailingZeros64(stop) / 8
 				break
 			}
 			i += 8
+			for ; n == 4 && i+32 <= len(d); i += 32 {
+				x0, x1 := binary.LittleEndian.Uint64(d[i:]), binary.LittleEndian.Uint64(d[i+8:])
+				x2, x3 := binary.LittleEndian.Uint64(d[i+16:]), binary.LittleEndian.Uint64(d[i+24:])
+				if (stops(x0)|stops(x1)|stops(x2)|stops(x3))&high != 0 {
+					break
+				}
+				all |= x0 | x1 | x2 | x3
+			}
 		}
 		if i >= len(d) {
 			return 0, false
