@@ -193,62 +193,81 @@ func stops(x uint64) uint64 {
 	return ((quote - ('"'-1)*low) | (back - low)) &^ x
 }
 
+// skipText returns the end of the text at i that neither a quote, a backslash nor a control character interrupts, and
+// whether all of it is ASCII.
+func skipText(d []byte, i int) (end int, ascii bool) {
+	all := uint64(0) // has a high bit if there is a byte beyond ASCII
+	// Eight bytes at once: the high bit of each byte that is an interruption ends up set in stop, and so may those
+	// above the lowest that is. What goes on for longer is long, and 32 bytes in one turn take half the time of four
+	// times 8.
+	for n := 1; i+8 <= len(d); n++ {
+		x := binary.LittleEndian.Uint64(d[i:])
+		all |= x
+		if stop := stops(x) & high; stop != 0 {
+			return i + bits.TrailingZeros64(stop)/8, all&high == 0
+		}
+		i += 8
+		for ; n == 4 && i+32 <= len(d); i += 32 {
+			x0, x1 := binary.LittleEndian.Uint64(d[i:]), binary.LittleEndian.Uint64(d[i+8:])
+			x2, x3 := binary.LittleEndian.Uint64(d[i+16:]), binary.LittleEndian.Uint64(d[i+24:])
+			if (stops(x0)|stops(x1)|stops(x2)|stops(x3))&high != 0 {
+				break
+			}
+			all |= x0 | x1 | x2 | x3
+		}
+	}
+	for ; i < len(d) && d[i] >= ' ' && d[i] != '"' && d[i] != '\\'; i++ {
+		all |= uint64(d[i])
+	}
+	return i, all&high == 0
+}
+
 // skipString skips the string whose opening quote is at i.
 func skipString(d []byte, i int) (end int, ok bool) {
 	if i >= len(d) || d[i] != '"' {
 		return 0, false
 	}
 	i++
-	start, all := i, uint64(0) // all: whether there is a byte beyond ASCII
+	start, ascii := i, true
 	for {
-		// Eight bytes at once that are none of the quote, the backslash and the control characters: the high bit of
-		// each byte that is one ends up set in stop, and so may those above the lowest that is. What goes on for
-		// longer is long, and 32 bytes in one turn take half the time of four times 8.
-		for n := 1; i+8 <= len(d); n++ {
-			x := binary.LittleEndian.Uint64(d[i:])
-			all |= x
-			if stop := stops(x) & high; stop != 0 {
-				i += bits.TrailingZeros64(stop) / 8
-				break
-			}
-			i += 8
-			for ; n == 4 && i+32 <= len(d); i += 32 {
-				x0, x1 := binary.LittleEndian.Uint64(d[i:]), binary.LittleEndian.Uint64(d[i+8:])
-				x2, x3 := binary.LittleEndian.Uint64(d[i+16:]), binary.LittleEndian.Uint64(d[i+24:])
-				if (stops(x0)|stops(x1)|stops(x2)|stops(x3))&high != 0 {
-					break
-				}
-				all |= x0 | x1 | x2 | x3
-			}
-		}
-		if i >= len(d) {
+		end, plain := skipText(d, i)
+		ascii = ascii && plain
+		if end == len(d) {
 			return 0, false
 		}
-		switch c := d[i]; {
-		case c == '"':
-			return i + 1, all&high == 0 || utf8.Valid(d[start:i])
-		case c < ' ':
-			return 0, false
-		case c != '\\':
-			all |= uint64(c)
-			i++
-			continue
+		if d[end] == '"' {
+			return end + 1, ascii || utf8.Valid(d[start:end])
 		}
-		if i+1 >= len(d) {
-			return 0, false
-		}
-		switch d[i+1] {
-		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			i += 2
-		case 'u':
-			if i+6 > len(d) || !isHex(d[i+2]) || !isHex(d[i+3]) || !isHex(d[i+4]) || !isHex(d[i+5]) {
-				return 0, false
-			}
-			i += 6
-		default:
+		if i, ok = skipEscape(d, end); !ok || i == end {
 			return 0, false
 		}
 	}
+}
+
+// skipEscape skips the escape at i. end is i if there is not all of it, and ok is false if it is none.
+func skipEscape(d []byte, i int) (end int, ok bool) {
+	if d[i] != '\\' {
+		return i, false // a control character
+	}
+	if i+1 == len(d) {
+		return i, true
+	}
+	switch d[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2, true
+	case 'u':
+	default:
+		return i, false
+	}
+	for _, c := range d[i+2 : min(i+6, len(d))] {
+		if !isHex(c) {
+			return i, false
+		}
+	}
+	if i+6 > len(d) {
+		return i, true
+	}
+	return i + 6, true
 }
 
 func isHex(c byte) bool {
