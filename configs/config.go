@@ -218,6 +218,9 @@ type Upstream struct {
 	Repeatable []string
 	// MaxAnswer is the most bytes an answer of the upstream may have.
 	MaxAnswer int64
+	// StreamOver is the size in bytes above which a result over HTTP is passed on while it is still coming in; 0 holds
+	// every result until it is whole.
+	StreamOver int64
 	// ForwardHeaders are names, in canonical form, of client headers that are passed to the upstream.
 	ForwardHeaders []string
 	// Trust is "same-audience" where the upstream accepts the tokens that are meant for Headgate, or empty.
@@ -289,6 +292,7 @@ func defaultUpstream(id string) *Upstream {
 		MaxCallTimeout: 10 * time.Minute,
 		StartTimeout:   60 * time.Second,
 		MaxAnswer:      32 << 20,
+		StreamOver:     256 << 10,
 		ListTimeout:    30 * time.Second,
 		Retries:        2,
 		QueueTimeout:   5 * time.Second,
@@ -315,7 +319,7 @@ func (u *Upstream) Equal(o *Upstream) bool {
 		u.Disabled == o.Disabled && u.Prefix == o.Prefix && u.Era == o.Era &&
 		u.ConnectTimeout == o.ConnectTimeout && u.CallTimeout == o.CallTimeout &&
 		u.MaxCallTimeout == o.MaxCallTimeout && u.StartTimeout == o.StartTimeout &&
-		slices.Equal(u.Repeatable, o.Repeatable) && u.MaxAnswer == o.MaxAnswer &&
+		slices.Equal(u.Repeatable, o.Repeatable) && u.MaxAnswer == o.MaxAnswer && u.StreamOver == o.StreamOver &&
 		slices.Equal(u.ForwardHeaders, o.ForwardHeaders) && u.Trust == o.Trust && u.Session == o.Session &&
 		u.OAuth.equal(&o.OAuth) && slices.Equal(u.AllowedPrivateHosts, o.AllowedPrivateHosts) &&
 		u.ListTimeout == o.ListTimeout && u.FirstByteTimeout == o.FirstByteTimeout && u.Retries == o.Retries &&

@@ -75,7 +75,7 @@ func TestAllKeys(t *testing.T) {
 	web.Headers = map[string]string{"X-Api-Version": "2"}
 	web.ForwardHeaders = []string{"X-Request-Id"}
 	web.CallTimeout, web.MaxCallTimeout = 2*time.Minute, 2*time.Minute
-	web.Repeatable, web.MaxAnswer = []string{"get_*"}, 1e9
+	web.Repeatable, web.MaxAnswer, web.StreamOver = []string{"get_*"}, 1e9, 0
 	web.Session, web.AllowedPrivateHosts = SessionClient, []string{"idp.internal", "[::1]:8443"}
 	web.OAuth = OAuth{Grant: GrantTokenExchange, TokenURL: "http://idp.internal/token", ClientID: "gw", ClientSecret: "s3cret",
 		Scopes: []string{"read", "write"}, Audience: "https://api.example.com"}
@@ -239,6 +239,7 @@ var samples = map[string][2]string{
 	"upstreams.child.start_timeout":       {"7s", "7s"},
 	"upstreams.web.repeatable":            {`["get_*"]`, "get_*"},
 	"upstreams.web.max_answer":            {"7KiB", "7KiB"},
+	"upstreams.web.stream_over":           {"7KiB", "7KiB"},
 	"upstreams.web.forward_headers":       {"[X-Request-Id]", "x-request-id"},
 	"upstreams.web.list_timeout":          {"7s", "7s"},
 	"upstreams.web.first_byte_timeout":    {"7s", "7s"},

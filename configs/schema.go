@@ -71,6 +71,7 @@ var upstreamFields = []field[Upstream]{
 	{name: "breaker.open_for", at: func(u *Upstream) any { return &u.Breaker.OpenFor }},
 	{name: "repeatable", at: func(u *Upstream) any { return &u.Repeatable }},
 	{name: "max_answer", at: func(u *Upstream) any { return &u.MaxAnswer }},
+	{name: "stream_over", at: func(u *Upstream) any { return &u.StreamOver }},
 	{name: "forward_headers", at: func(u *Upstream) any { return &u.ForwardHeaders }},
 	{name: "trust", at: func(u *Upstream) any { return &u.Trust }},
 	{name: "session", at: func(u *Upstream) any { return &u.Session }},

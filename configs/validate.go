@@ -225,6 +225,9 @@ func (l *loader) upstream(path string, u *upstreamSource) {
 		l.problem(path+".call_timeout", "is more than max_call_timeout, which is %s", formatDuration(u.MaxCallTimeout))
 	}
 	l.size(path+".max_answer", u.MaxAnswer)
+	if u.StreamOver != 0 {
+		l.size(path+".stream_over", u.StreamOver)
+	}
 	l.globs(path+".repeatable", u.Repeatable)
 	l.answers(path, u.Upstream)
 	l.headers(path, u.Upstream)

@@ -32,6 +32,9 @@ func (g *Gateway) place(ctx context.Context, x *exchange, to target, c *upstream
 	reply, err := g.carry(ctx, x, to, c)
 	if err == nil {
 		g.tasks.note(x.owner(), to.up, reply.Result)
+		if reply.Passed {
+			x.passing.outline = reply.Result
+		}
 	}
 	return reply, err
 }
@@ -71,6 +74,7 @@ func (g *Gateway) begin(ctx context.Context, x *exchange, to target, c *upstream
 	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k.cancel = cancel
 	c.Ask, c.Notify = k.ask, k.notify
+	c.Into = nil // another request may get the answer
 	if !g.talks.start(k, func() {
 		defer cancel()
 		defer close(k.done)

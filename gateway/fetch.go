@@ -48,12 +48,16 @@ type errand struct {
 	what  string // as texts name it, for example "Prompt a_b"
 	name  string // the owner's own name; "" for none
 	edits []wire.Edit
+	whole bool // the result has to be seen before it is passed on
 }
 
 // send asks the owner of an errand.
 func (g *Gateway) send(ctx context.Context, x *exchange, e errand) (reply *upstream.Reply, f *failure.Failure, a answer) {
 	c := x.call()
 	c.Name, c.Edits = e.name, e.edits
+	if x.method == "resources/read" && !e.whole {
+		c.Into = x.sink(readDefaults...)
+	}
 	return g.ask(ctx, x, target{e.owner, e.what}, c)
 }
 
@@ -64,7 +68,7 @@ func (g *Gateway) ask(ctx context.Context, x *exchange, t target, c *upstream.Ca
 	if err == nil {
 		return reply, nil, a
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || x.passing != nil && x.passing.broken {
 		return nil, nil, answer{silent: true}
 	}
 	if a, refused := refusedCall(err); refused {
@@ -103,7 +107,7 @@ func (g *Gateway) fetch(ctx context.Context, x *exchange, e errand, again func()
 		// The leak filter of the server is for all of its errors.
 		return answer{err: g.maskError(&tool{name: x.method, owner: e.owner, rules: x.s.rulesOf(e.owner)}, reply.Error)}
 	}
-	g.links.note(x, e.owner, reply.Result)
+	g.links.note(x, e.owner, reply)
 	if x.method == "resources/read" {
 		return answer{result: uncached(reply.Result, reply.Era, x.era)}
 	}

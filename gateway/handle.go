@@ -31,6 +31,7 @@ type exchange struct {
 	span    telemetry.Span
 	size    int         // of the params, in bytes
 	session *session    // a legacy client's; nil for others
+	passing *passing    // for large results; nil where the transport cannot pass them on
 	version string      // that an initialize led to; "" for other requests
 	audit   *auditEntry // nil without an audit log
 
@@ -173,6 +174,9 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	}
 	c := x.call()
 	c.Name, c.Tool, c.Repeatable = t.definition.Name, t.definition, t.repeatable
+	if !t.rules.touchesErrors() && !t.checksResults() {
+		c.Into = x.sink(resultComplete)
+	}
 	reply, f, a := g.ask(ctx, x, target{t.owner, t.name}, c)
 	switch {
 	case f != nil && f.Outcome == failure.NotStarted && g.moved(x, name, t.owner):
@@ -192,7 +196,7 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		g.log.Warn("result withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
 		return failCall(f, t.tool, x.era)
 	}
-	g.links.note(x, t.owner, reply.Result)
+	g.links.note(x, t.owner, reply)
 	return g.treat(x, t.tool, reply)
 }
 
@@ -236,12 +240,15 @@ func completed(result jsontext.Value, from, to upstream.Era) jsontext.Value {
 // uncached adds the hints as well that a modern client may rely on in a reading. A legacy server has none to give:
 // such a result is not to be kept (2026-07-28, server/utilities/caching).
 func uncached(result jsontext.Value, from, to upstream.Era) jsontext.Value {
-	return withDefaults(result, from, to, field{"ttlMs", "0"}, field{"cacheScope", `"private"`}, resultComplete)
+	return withDefaults(result, from, to, readDefaults...)
 }
 
 type field struct{ name, value string }
 
-var resultComplete = field{"resultType", `"complete"`}
+var (
+	resultComplete = field{"resultType", `"complete"`}
+	readDefaults   = []field{{"ttlMs", "0"}, {"cacheScope", `"private"`}, resultComplete}
+)
 
 // withDefaults puts those members in front of the result of a legacy server for a modern client that it does not have.
 func withDefaults(result jsontext.Value, from, to upstream.Era, members ...field) jsontext.Value {
@@ -254,17 +261,24 @@ func withDefaults(result jsontext.Value, from, to upstream.Era, members ...field
 	}
 	open := bytes.IndexByte(result, '{') + 1
 	b := append(make([]byte, 0, len(result)+64), result[:open]...)
-	for _, m := range members {
-		if _, has := obj.Get(m.name); has {
-			continue
-		}
+	for _, m := range missing(obj, members) {
 		if len(b) > open {
 			b = append(b, ',')
 		}
-		b = append(b, `"`+m.name+`":`+m.value...)
+		b = append(b, m...)
 	}
 	if len(obj) > 0 && len(b) > open {
 		b = append(b, ',')
 	}
 	return append(b, result[open:]...)
+}
+
+// missing returns those members, as they are written, that an object does not have.
+func missing(obj wire.Object, members []field) (texts []string) {
+	for _, m := range members {
+		if _, has := obj.Get(m.name); !has {
+			texts = append(texts, `"`+m.name+`":`+m.value)
+		}
+	}
+	return texts
 }

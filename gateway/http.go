@@ -192,6 +192,7 @@ func (g *Gateway) serveModern(p *post) {
 	}
 	out := p.responder()
 	x := &exchange{guest: p.guest, given: p.given, header: p.r.Header, notify: out.notify}
+	x.passTo(out)
 	var sub *subscription
 	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := p.readModern(x)
@@ -266,6 +267,10 @@ func checkHeader(h http.Header, name, want string, encoded bool) string {
 
 // reply sends an answer with the status that the era demands.
 func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) {
+	if out.passing.began {
+		out.passing.end(a)
+		return
+	}
 	if a.silent {
 		out.finish(0)
 		return

@@ -45,6 +45,7 @@ func (g *Gateway) serveLegacy(p *post) {
 	defer cancel()
 	defer s.begin(p.m.ID, cancel)()
 	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header, notify: out.notify, channel: out.channel()}
+	x.passTo(out)
 	g.reply(out, p.m.ID, upstream.Legacy, g.observe(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) }))
 }
 

@@ -125,12 +125,17 @@ func (ls *links) add(x *exchange, owner *upstream.Upstream, uris ...string) {
 
 // note takes down the URIs of a result that passes to a caller: those of links and of embedded resources
 // in the content of tools and the messages of prompts, and of what a read gave.
-func (ls *links) note(x *exchange, owner *upstream.Upstream, result jsontext.Value) {
-	if len(result) > maxScanned || !bytes.Contains(result, []byte(`"uri"`)) {
+func (ls *links) note(x *exchange, owner *upstream.Upstream, reply *upstream.Reply) {
+	result := reply.Result
+	if len(reply.Links) == 0 && (len(result) > maxScanned || !bytes.Contains(result, []byte(`"uri"`))) {
 		return
 	}
 	if c := owner.Catalogue(); c == nil || !c.HasCapability("resources") {
 		return // nothing can be read from it
+	}
+	if reply.Passed {
+		ls.add(x, owner, reply.Links...)
+		return
 	}
 	var uris []string
 	take := func(v jsontext.Value) {

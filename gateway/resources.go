@@ -200,6 +200,7 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 			continue
 		}
 		e := s.errand(uri)
+		e.whole = true // or another server could not be asked any more
 		x.routed.upstream, x.routed.owner = e.owner.ID(), e.owner
 		askCtx, cancel := context.WithTimeout(ctx, askTime)
 		reply, f, a := g.send(askCtx, x, e)
@@ -222,7 +223,7 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 		case reply.Error != nil:
 			return answer{err: g.maskError(&tool{name: x.method, owner: e.owner, rules: x.s.rulesOf(e.owner)}, reply.Error)}
 		default:
-			g.links.note(x, e.owner, reply.Result)
+			g.links.note(x, e.owner, reply)
 			g.links.add(x, e.owner, uri)
 			return answer{result: uncached(reply.Result, reply.Era, x.era)}
 		}

@@ -44,6 +44,8 @@ type responder struct {
 	pump   chan struct{} // closed when the pump has written everything
 
 	waiting atomic.Int64 // bytes in queue
+
+	passing passing // of a large result
 }
 
 func newResponder(w http.ResponseWriter, accept acceptable) *responder {

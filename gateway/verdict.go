@@ -65,6 +65,9 @@ func (g *Gateway) observe(ctx context.Context, x *exchange, m wire.Message, f fu
 	ctx = g.trace(ctx, x, m)
 	a := g.contain(m.Method, func() answer { return f(ctx) })
 	v := verdictOf(a)
+	if n, ok := x.passed(); ok {
+		v.size = n
+	}
 	g.remember(x, a, v)
 	g.report(ctx, x, v, time.Since(began))
 	return a

@@ -54,6 +54,9 @@ type Call struct {
 	// Notify receives progress and log notifications of the call in order, with the client's own
 	// progress token. It must not block. nil drops them.
 	Notify func(method string, params jsontext.Value)
+	// Into takes a result that is large while it is still coming in, where the transport can do that; nil has every result
+	// held in the Reply. Once its Begin has returned true, the call is not sent again whatever comes of it.
+	Into Sink
 }
 
 // Reply is what the server answered: exactly one of Result and Error is set, as the server wrote it.
@@ -63,6 +66,10 @@ type Reply struct {
 	Era    Era // of the server
 	// Plain says that Result is known to have no member isError with the value true.
 	Plain bool
+	// Passed says that the call's Sink has taken the result. Result is its outline then, which has the same members, but
+	// those with large values with an empty one of their kind. Links are the URIs that its content refers to.
+	Passed bool
+	Links  []string
 
 	buffer *buffer // that the bytes lie in; nil if it is not to be given back
 }
@@ -153,6 +160,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		return l.peer.params(c.Params, edits, &hop)
 	}
 	r.header = u.callHeaders(l, c)
+	r.into, r.onPiece = c.Into, k.clock.progress
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
 	asked := newQuestions(ctx, c, k.clock)
 	defer asked.end()
@@ -173,11 +181,14 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	if err == nil {
 		reply, err := u.reply(l, m)
 		if err == nil {
-			reply.buffer = r.body
+			reply.buffer, reply.Passed, reply.Links = r.body, r.passed, r.links
 		}
 		return reply, err
 	}
 	u.blame(err)
+	if r.passed && ctx.Err() == nil {
+		return nil, err // the client has the beginning of this try's answer
+	}
 	var fault *hopError
 	switch {
 	case errors.As(err, &fault) && fault.kind == eraDoubtful:

@@ -23,12 +23,13 @@ import (
 // one that goes wrong touches no other.
 type streamable struct {
 	httpCore
-	url    string
-	events events
-	log    *slog.Logger
-	noise  *limiter // warnings about what the server says, so that it cannot flood the log
-	ids    *atomic.Int64
-	idle   func() // closes idle connections
+	url        string
+	streamOver int64 // see configs.Upstream
+	events     events
+	log        *slog.Logger
+	noise      *limiter // warnings about what the server says, so that it cannot flood the log
+	ids        *atomic.Int64
+	idle       func() // closes idle connections
 
 	peer    atomic.Pointer[peer]
 	session atomic.Pointer[string] // legacy: Mcp-Session-Id, nil for none
@@ -44,15 +45,16 @@ type streamable struct {
 func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
-		asking:   u.newCallers(),
-		httpCore: httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer, lent: new(buffers)},
-		url:      u.cfg.URL,
-		events:   u.events(),
-		log:      u.log,
-		noise:    newLimiter(20, time.Minute),
-		ids:      &u.ids,
-		idle:     tr.CloseIdleConnections,
-		gone:     make(chan struct{}),
+		asking:     u.newCallers(),
+		httpCore:   httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer, lent: new(buffers)},
+		streamOver: u.cfg.StreamOver,
+		url:        u.cfg.URL,
+		events:     u.events(),
+		log:        u.log,
+		noise:      newLimiter(20, time.Minute),
+		ids:        &u.ids,
+		idle:       tr.CloseIdleConnections,
+		gone:       make(chan struct{}),
 	}
 }
 
@@ -177,8 +179,20 @@ func validSessionID(id string) bool {
 
 // readAnswer reads an answer that is one body, whatever its status.
 func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, error) {
-	body, lent, err := s.readBody(resp)
-	r.body = lent
+	var body []byte
+	var err error
+	if n := s.passable(resp, r); n > 0 {
+		room := pieces.Get().(*[pieceSize]byte)
+		defer pieces.Put(room)
+		if body, err = readHead(resp.Body, n, room); err == nil && int64(len(body)) == n {
+			if m, ok, err := s.pass(resp, r, body, room); ok {
+				return m, err
+			}
+		}
+	}
+	if err == nil {
+		body, r.body, err = s.readBody(resp, body)
+	}
 	if err != nil {
 		if errors.Is(err, errTooLarge) {
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)

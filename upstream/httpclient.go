@@ -134,16 +134,21 @@ func (h *httpCore) failure(r failure.Reason, o failure.Outcome, err error) error
 	return &failure.Failure{Server: h.server, Reason: r, Outcome: o, Cause: err}
 }
 
-// readBody reads an answer whole, up to max_answer bytes. lent is the buffer that it lies in, or nil.
-func (h *httpCore) readBody(resp *http.Response) (buf []byte, lent *buffer, err error) {
-	if n := resp.ContentLength; n > 0 && n <= h.maxAnswer {
+// readBody reads an answer whole, up to max_answer bytes; head is a beginning of it that has been read already. lent
+// is the buffer that it lies in, or nil.
+func (h *httpCore) readBody(resp *http.Response, head []byte) (buf []byte, lent *buffer, err error) {
+	if buf = head; resp.ContentLength > int64(len(head)) && resp.ContentLength <= h.maxAnswer {
+		n := resp.ContentLength
 		if lent = h.lent.take(n + 1); lent != nil {
 			buf = lent.b
 		} else {
 			buf = make([]byte, 0, n+1)
 		}
+		buf = append(buf, head...)
+	} else if head != nil {
+		buf = append(make([]byte, 0, len(head)+1), head...)
 	}
-	buf, err = appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1))
+	buf, err = appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1-int64(len(buf))))
 	if err == nil && int64(len(buf)) > h.maxAnswer {
 		buf, err = nil, errTooLarge
 	}

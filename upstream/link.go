@@ -94,6 +94,11 @@ type request struct {
 	// onReply is called when the first byte of an answer over HTTP is there; nil for nobody.
 	onReply func()
 	body    *buffer // that the answer lies in; nil if it is not to be given back
+
+	into    Sink     // takes a large result over HTTP; nil to have every result held
+	onPiece func()   // called for every piece that it has taken
+	passed  bool     // it has begun to
+	links   []string // the URIs in the content that it has taken
 	// sent is set once a byte of the request can have reached the server.
 	sent atomic.Bool
 }

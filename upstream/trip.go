@@ -71,7 +71,7 @@ func tellOutcome(ctx context.Context, o *telemetry.Operation, m wire.Message, er
 		o.Outcome = string(failure.As(err).Reason)
 	case errors.As(context.Cause(ctx), &limit), errors.Is(context.Cause(ctx), errListTimeout), errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		o.Outcome = string(failure.Timeout)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, ErrNotTaken):
 		o.Outcome = "cancelled"
 	case err != nil:
 		o.Outcome = string(failure.ConnectionLost)
