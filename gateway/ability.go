@@ -16,12 +16,15 @@ type abilities jsontext.Value
 // abilitiesOf reads a capabilities object of either era.
 func abilitiesOf(caps jsontext.Value) abilities {
 	obj, err := wire.ParseObject(caps)
-	if err != nil {
+	if err != nil || len(obj) == 0 {
 		return nil
 	}
 	b := []byte{'{'}
 	add := func(name string, members ...string) {
 		v, _ := obj.Get(name)
+		if v.Kind() != '{' {
+			return
+		}
 		can, err := wire.ParseObject(v)
 		if err != nil {
 			return

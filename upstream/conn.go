@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"sync/atomic"
+	"syscall"
 )
 
 // countedConn is a connection to a server that knows whether anything was written to it, and that
@@ -13,13 +14,22 @@ import (
 // the meantime has then surely not been sent, and goes out on a new one.
 type countedConn struct {
 	net.Conn
+	raw    syscall.RawConn // of Conn; nil where it has none
 	writes atomic.Int64
+}
+
+func newCountedConn(conn net.Conn) *countedConn {
+	c := &countedConn{Conn: conn}
+	if sc, ok := conn.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn() // an error is of a connection that has been closed
+	}
+	return c
 }
 
 var errEnded = errors.New("the server closed the connection before anything was sent")
 
 func (c *countedConn) Write(p []byte) (int, error) {
-	if ended(c.Conn) {
+	if c.raw != nil && ended(c.raw) {
 		return 0, errEnded
 	}
 	c.writes.Add(1)

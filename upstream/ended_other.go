@@ -2,7 +2,7 @@
 
 package upstream
 
-import "net"
+import "syscall"
 
 // ended knows nothing where a connection cannot be looked at without reading from it.
-func ended(net.Conn) bool { return false }
+func ended(syscall.RawConn) bool { return false }

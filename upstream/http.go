@@ -46,7 +46,7 @@ func (u *Upstream) newStreamable() *streamable {
 	client, tr := newHTTPClient(u.cfg)
 	return &streamable{
 		asking:     u.newCallers(),
-		httpCore:   httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer, lent: new(buffers)},
+		httpCore:   httpCore{server: u.cfg.ID, engine: newEngine(client), configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer, lent: new(buffers)},
 		streamOver: u.cfg.StreamOver,
 		url:        u.cfg.URL,
 		events:     u.events(),

@@ -32,7 +32,7 @@ func newHTTPClient(cfg *configs.Upstream) (*http.Client, *http.Transport) {
 			if err != nil {
 				return nil, err
 			}
-			return &countedConn{Conn: c}, nil
+			return newCountedConn(c), nil
 		},
 		TLSHandshakeTimeout:   cfg.ConnectTimeout,
 		ForceAttemptHTTP2:     true,
@@ -97,14 +97,15 @@ func (h *httpCore) send(ctx context.Context, method, target string, body []byte,
 	if s.body = body; body != nil {
 		content = retryablehttp.ReaderFunc(func() (io.Reader, error) { return bytes.NewReader(s.body), nil })
 	}
-	req, err := retryablehttp.NewRequestWithContext(httptrace.WithClientTrace(ctx, s.trace.hooks()), method, target, content)
+	sendCtx := context.WithValue(httptrace.WithClientTrace(ctx, s.trace.hooks()), sendingKey{}, s)
+	req, err := retryablehttp.NewRequestWithContext(sendCtx, method, target, content)
 	if err != nil {
 		return with, nil, h.failure(failure.Unavailable, failure.NotStarted, err)
 	}
 	if req.Header, with, err = h.creds.put(ctx, header, r); err != nil {
 		return with, nil, err
 	}
-	resp, err := s.engine(h.client).Do(req)
+	resp, err := h.engine.Do(req)
 	if err != nil && r != nil && !s.reached && s.trace.unsent() {
 		r.sent.Store(false)
 	}
@@ -122,7 +123,7 @@ func (h *httpCore) send(ctx context.Context, method, target string, body []byte,
 // httpCore is what the two HTTP transports share.
 type httpCore struct {
 	server     string
-	client     *http.Client
+	engine     *retryablehttp.Client
 	configured http.Header // the headers of the configuration
 	creds      *credentials
 	redact     *masker
@@ -137,18 +138,21 @@ func (h *httpCore) failure(r failure.Reason, o failure.Outcome, err error) error
 // readBody reads an answer whole, up to max_answer bytes; head is a beginning of it that has been read already. lent
 // is the buffer that it lies in, or nil.
 func (h *httpCore) readBody(resp *http.Response, head []byte) (buf []byte, lent *buffer, err error) {
-	if buf = head; resp.ContentLength > int64(len(head)) && resp.ContentLength <= h.maxAnswer {
-		n := resp.ContentLength
+	from := io.Reader(resp.Body)
+	if n := resp.ContentLength; n > int64(len(head)) && n <= h.maxAnswer {
 		if lent = h.lent.take(n + 1); lent != nil {
 			buf = lent.b
 		} else {
 			buf = make([]byte, 0, n+1)
 		}
 		buf = append(buf, head...)
-	} else if head != nil {
-		buf = append(make([]byte, 0, len(head)+1), head...)
+	} else {
+		if head != nil {
+			buf = append(make([]byte, 0, len(head)+1), head...)
+		}
+		from = io.LimitReader(resp.Body, h.maxAnswer+1-int64(len(head)))
 	}
-	buf, err = appendAll(buf, io.LimitReader(resp.Body, h.maxAnswer+1-int64(len(buf))))
+	buf, err = appendAll(buf, from)
 	if err == nil && int64(len(buf)) > h.maxAnswer {
 		buf, err = nil, errTooLarge
 	}

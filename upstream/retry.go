@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -112,21 +113,31 @@ type sending struct {
 	pause   time.Duration // before the next try
 }
 
-// engine makes what sends the request: the tries are go-retryablehttp's to run, and whether there is
-// another one is for again to say.
-func (s *sending) engine(client *http.Client) *retryablehttp.Client {
-	e := &retryablehttp.Client{
-		HTTPClient:     client,
-		RetryMax:       1, // for an idle connection that had ended
-		RequestLogHook: func(retryablehttp.Logger, *http.Request, int) { s.trace.begin() },
+// sendingKey is where the context of a request has its sending.
+type sendingKey struct{}
+
+func sendingOf(ctx context.Context) *sending { return ctx.Value(sendingKey{}).(*sending) }
+
+// newEngine makes what sends the requests of an upstream: the tries are go-retryablehttp's to run, and whether there is
+// another one, and when, is for the sending of the request to say.
+func newEngine(client *http.Client) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient: client,
+		// Of a sending's own, which are bounded, and one more for an idle connection that had ended.
+		RetryMax:       math.MaxInt,
+		RequestLogHook: func(_ retryablehttp.Logger, req *http.Request, _ int) { sendingOf(req.Context()).trace.begin() },
 		CheckRetry: func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}
-			return s.again(resp, err), nil
+			return sendingOf(ctx).again(resp, err), nil
 		},
-		Backoff: func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return s.pause },
+		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return 0 },
 		PrepareRetry: func(req *http.Request) error {
+			s := sendingOf(req.Context())
+			if !wait(req.Context(), s.pause) {
+				return req.Context().Err()
+			}
 			if s.remake != nil {
 				s.body = s.remake()
 				req.ContentLength = int64(len(s.body))
@@ -135,10 +146,6 @@ func (s *sending) engine(client *http.Client) *retryablehttp.Client {
 		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
-	if s.tries != nil {
-		e.RetryMax += s.tries.left
-	}
-	return e
 }
 
 // onlyRoundTrips hides CloseIdleConnections from the engine, which would call it after every failure: the

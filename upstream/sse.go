@@ -32,7 +32,7 @@ func (s *sse) roundTrip(ctx context.Context, r *request) (wire.Message, error) {
 // openSSE opens the stream and waits for the endpoint event; ctx bounds that wait only.
 func (u *Upstream) openSSE(ctx context.Context) (_ *sse, err error) {
 	client, tr := newHTTPClient(u.cfg)
-	core := httpCore{server: u.cfg.ID, client: client, configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer}
+	core := httpCore{server: u.cfg.ID, engine: newEngine(client), configured: configuredHeaders(u.cfg.Headers), creds: u.creds, redact: u.redact, maxAnswer: u.cfg.MaxAnswer}
 	streamCtx, cancel := context.WithCancel(context.Background())
 	// The wait for headers must end with ctx although the stream outlives it.
 	release := context.AfterFunc(ctx, cancel)
