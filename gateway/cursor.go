@@ -94,7 +94,7 @@ func (g *Gateway) listTools(x *exchange) answer {
 	case refused != nil:
 		return *refused
 	case whole:
-		return answer{result: x.v.list(x.era), plain: true}
+		return x.v.answerList(x.v.list(x.era), &x.v.lists[x.era])
 	}
 	return answer{result: x.v.encode(page, x.era, next), plain: true}
 }

@@ -20,7 +20,7 @@ func TestLastEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			r := newResponder(w, acceptable{stream: true})
+			r := newResponder(w, nil, acceptable{stream: true})
 			var parts [][]byte
 			for _, p := range tt.parts {
 				parts = append(parts, []byte(p))

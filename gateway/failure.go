@@ -26,6 +26,9 @@ type answer struct {
 	plain  bool // result is known not to say isError: true
 	// reply is what result was cut out of; its memory is given back once the answer is written.
 	reply *upstream.Reply
+	// list is the whole list that result is, and charge is told of what compressing it costs; nil for anything else.
+	list   *listed
+	charge func(bytes int)
 	// stepUp are the scopes that a caller has to be granted first. Over HTTP they make a challenge with
 	// status 403 in both eras.
 	stepUp []string

@@ -161,7 +161,7 @@ type post struct {
 
 // responder makes the responder of the POST.
 func (p *post) responder() *responder {
-	out := newResponder(p.w, p.accept)
+	out := newResponder(p.w, p.r.Header, p.accept)
 	out.challenge = func(scopes []string) { challenge(p.w, p.s, p.r, p.at, "insufficient_scope", scopes) }
 	return out
 }
@@ -287,7 +287,10 @@ func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) 
 		out.finish(status, a.message(id))
 		return
 	}
-	parts := wire.ResultParts(id, a.result)
+	parts, packed := out.packedList(id, a)
+	if !packed {
+		parts = wire.ResultParts(id, a.result)
+	}
 	out.finish(status, parts[:]...)
 	if a.reply != nil {
 		a.reply.Release()

@@ -33,8 +33,9 @@ const (
 type responder struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
-	stream bool // the client accepts a stream
-	json   bool // the client accepts plain JSON
+	stream bool        // the client accepts a stream
+	json   bool        // the client accepts plain JSON
+	header http.Header // of the request
 	// challenge asks the client for scopes; it is called before anything is written.
 	challenge func(scopes []string)
 
@@ -48,8 +49,8 @@ type responder struct {
 	passing passing // of a large result
 }
 
-func newResponder(w http.ResponseWriter, accept acceptable) *responder {
-	return &responder{w: w, rc: http.NewResponseController(w), stream: accept.stream, json: accept.json}
+func newResponder(w http.ResponseWriter, header http.Header, accept acceptable) *responder {
+	return &responder{w: w, rc: http.NewResponseController(w), stream: accept.stream, json: accept.json, header: header}
 }
 
 // notify queues a notification. It never blocks: the writing is the pump's.

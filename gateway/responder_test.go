@@ -12,7 +12,7 @@ func TestResponderAfterTheAnswer(t *testing.T) {
 	for name, early := range map[string]int{"plain": 0, "stream": 2} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			r := newResponder(w, acceptable{json: true, stream: true})
+			r := newResponder(w, nil, acceptable{json: true, stream: true})
 			for range early {
 				r.notify("notifications/progress", []byte(`{"progress":1}`))
 			}
@@ -32,7 +32,7 @@ func TestResponderAfterTheAnswer(t *testing.T) {
 // TestResponderQueue: notifications beyond the queue are dropped, and the answer is not among them.
 func TestResponderQueue(t *testing.T) {
 	w := &heldRecorder{ResponseRecorder: httptest.NewRecorder(), hold: make(chan struct{})}
-	r := newResponder(w, acceptable{json: true, stream: true})
+	r := newResponder(w, nil, acceptable{json: true, stream: true})
 	for range 10 * notifyQueue {
 		r.notify("n", nil)
 	}
@@ -62,7 +62,7 @@ func TestQueuesAreBoundedInBytes(t *testing.T) {
 	huge := []byte(`"` + strings.Repeat("x", 2*notifyBytes) + `"`)
 	t.Run("http", func(t *testing.T) {
 		w := &heldRecorder{ResponseRecorder: httptest.NewRecorder(), hold: make(chan struct{})}
-		r := newResponder(w, acceptable{json: true, stream: true})
+		r := newResponder(w, nil, acceptable{json: true, stream: true})
 		for range 100 {
 			r.notify("n", big)
 		}
@@ -77,7 +77,7 @@ func TestQueuesAreBoundedInBytes(t *testing.T) {
 	})
 	t.Run("http, one", func(t *testing.T) {
 		w := httptest.NewRecorder()
-		r := newResponder(w, acceptable{json: true, stream: true})
+		r := newResponder(w, nil, acceptable{json: true, stream: true})
 		r.notify("n", huge)
 		r.finish(200, []byte(`{}`))
 		if w.Body.Len() < len(huge) {
@@ -117,7 +117,7 @@ func TestStdioNotifierAfterTheAnswer(t *testing.T) {
 func TestResponderStatus(t *testing.T) {
 	for status, want := range map[int]string{200: "text/event-stream", 400: "application/json", 403: "application/json"} {
 		w := httptest.NewRecorder()
-		newResponder(w, acceptable{stream: true}).finish(status, []byte(`{"jsonrpc":"2.0","id":1,"error":{}}`))
+		newResponder(w, nil, acceptable{stream: true}).finish(status, []byte(`{"jsonrpc":"2.0","id":1,"error":{}}`))
 		if got := w.Header().Get("Content-Type"); w.Code != status || got != want {
 			t.Errorf("%d comes as %d %s, want %s", status, w.Code, got, want)
 		}

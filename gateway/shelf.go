@@ -242,9 +242,9 @@ var everybody = authz.Decision{Allowed: true, Why: "no teams are configured, so 
 
 // shown is what a view shows of a shelf.
 type shown struct {
-	list    []placed                // bytewise by key
-	byKey   map[string]int          // index in list
-	encoded [2]once[jsontext.Value] // results of the list by era
+	list    []placed       // bytewise by key
+	byKey   map[string]int // index in list
+	encoded [2]listed      // results of the list by era
 	ttl     time.Duration
 }
 

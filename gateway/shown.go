@@ -18,7 +18,7 @@ func (v *view) encodeOffers(k kind, page []placed, era upstream.Era, next string
 // wholeList is the whole result of a list, encoded when first asked for.
 func (v *view) wholeList(k kind, era upstream.Era) jsontext.Value {
 	on := &v.shelves[k]
-	return on.encoded[era].get(func() jsontext.Value { return v.charged(v.encodeOffers(k, on.list, era, "")) })
+	return on.encoded[era].text.get(func() jsontext.Value { return v.charged(v.encodeOffers(k, on.list, era, "")) })
 }
 
 // listOffers answers the list of a kind from the snapshot alone.
@@ -28,7 +28,7 @@ func (g *Gateway) listOffers(x *exchange, k kind) answer {
 	case refused != nil:
 		return *refused
 	case whole:
-		return answer{result: x.v.wholeList(k, x.era)}
+		return x.v.answerList(x.v.wholeList(k, x.era), &x.v.shelves[k].encoded[x.era])
 	}
 	return answer{result: x.v.encodeOffers(k, page, x.era, next)}
 }

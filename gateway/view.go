@@ -22,12 +22,12 @@ import (
 // looked up here, and nowhere else. It is immutable.
 type view struct {
 	scope        *scope
-	teams        []string                // whose shares it is made of; nil without teams
-	by           map[int][]string        // the teams that allow a tool, by index in scope.tools, where it is not all of them
-	allowed      []bool                  // by index in scope.tools; nil: all
-	stepUp       map[int][]string        // scopes that a caller lacks, by index in scope.tools
-	tools        []*tool                 // the allowed ones, bytewise by name
-	lists        [2]once[jsontext.Value] // results of tools/list by era, encoded when first asked for
+	teams        []string         // whose shares it is made of; nil without teams
+	by           map[int][]string // the teams that allow a tool, by index in scope.tools, where it is not all of them
+	allowed      []bool           // by index in scope.tools; nil: all
+	stepUp       map[int][]string // scopes that a caller lacks, by index in scope.tools
+	tools        []*tool          // the allowed ones, bytewise by name
+	lists        [2]listed        // results of tools/list by era
 	shelves      [kinds]shown
 	capabilities jsontext.Value
 	instructions string
@@ -243,7 +243,12 @@ func (s *snapshot) finish(v *view) {
 
 // list is the whole result of tools/list.
 func (v *view) list(era upstream.Era) jsontext.Value {
-	return v.lists[era].get(func() jsontext.Value { return v.charged(v.encode(v.tools, era, "")) })
+	return v.lists[era].text.get(func() jsontext.Value { return v.charged(v.encode(v.tools, era, "")) })
+}
+
+// answerList answers with a whole list.
+func (v *view) answerList(text jsontext.Value, l *listed) answer {
+	return answer{result: text, plain: true, list: l, charge: v.charge}
 }
 
 // charged counts a list that is kept towards what views may take.
