@@ -34,14 +34,30 @@ func large(era string, answer func(w http.ResponseWriter, r *http.Request, id, a
 	return s
 }
 
-// respond answers with JSON, with its length announced or not.
-func respond(w http.ResponseWriter, body string, sized bool) {
-	w.Header().Set("Content-Type", "application/json")
-	if sized {
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+// forms are how a server over HTTP may send an answer.
+var forms = []string{"announced", "chunked", "event"}
+
+// respond answers in one of the forms.
+func respond(w http.ResponseWriter, body, form string) {
+	beginForm(w, len(body), form)
+	switch form {
+	case "event":
+		_, _ = w.Write(wire.AppendEvent(nil, "", "", []byte(body)))
+	default:
+		_, _ = io.WriteString(w, body)
 	}
-	_, _ = io.WriteString(w, body)
 	_ = http.NewResponseController(w).Flush()
+}
+
+// beginForm begins an answer in one of the forms.
+func beginForm(w http.ResponseWriter, size int, form string) {
+	w.Header().Set("Content-Type", "application/json")
+	switch form {
+	case "event":
+		w.Header().Set("Content-Type", "text/event-stream")
+	case "announced":
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+	}
 }
 
 // filler is about n bytes of the text of a string.
@@ -54,19 +70,18 @@ func TestLargeResultsPass(t *testing.T) {
 		"spaced": "\n { \"jsonrpc\" : \"2.0\" ,\"result\" :\t%[2]s , \"id\" : %[1]s } \r\n", "more": `{"x":{},"jsonrpc":"2.0","result":%[2]s,"id":%[1]s,"y":[` + strings.Repeat("1,", 3000) + `1]}`,
 	}
 	for _, era := range []string{mcptest.Modern, mcptest.Legacy} {
-		var envelope, result string
-		var sized bool
+		var envelope, result, form string
 		s := large(era, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
-			respond(w, fmt.Sprintf(envelope, id, result), sized)
+			respond(w, fmt.Sprintf(envelope, id, result), form)
 		})
 		g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
 		session := g.open()
 		for name, e := range envelopes {
 			for _, size := range []int{10, 70 << 10, 300 << 10} {
 				for _, more := range []string{"", `,"isError":true `, `,"resultType":"complete"`, `,"a":{"b":1},"n":12345678901234567890.10`} {
-					for _, sized = range []bool{true, false} {
+					for _, form = range forms {
 						envelope, result = e, `{ "content":[{"type":"text","text":"`+filler(size)+`"}]`+more+`}`
-						what := fmt.Sprintf("%s server, %s, %d bytes, announced %t, %s", era, name, size, sized, more)
+						what := fmt.Sprintf("%s server, %s, %d bytes, %s, %s", era, name, size, form, more)
 						modern := result
 						if era == mcptest.Legacy && !strings.Contains(more, "resultType") {
 							if modern = `{"resultType":"complete",` + result[1:]; size > 256<<10 {
@@ -98,19 +113,22 @@ func (g *gate) wantResult(what string, r reply, want string) {
 
 // TestLargeResultIsNotHeld: the client has the beginning of a result before its server has sent the end.
 func TestLargeResultIsNotHeld(t *testing.T) {
-	for _, sized := range []bool{true, false} {
+	for _, form := range forms {
 		goOn := make(chan struct{})
 		s := large(mcptest.Modern, func(w http.ResponseWriter, r *http.Request, id, _ string) {
 			body := `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"` + filler(1<<20) + `"}]}}`
-			w.Header().Set("Content-Type", "application/json")
-			if sized {
-				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			beginForm(w, len(body), form)
+			if form == "event" {
+				_, _ = io.WriteString(w, "data: ")
 			}
 			_, _ = io.WriteString(w, body[:600<<10])
 			_ = http.NewResponseController(w).Flush()
 			select {
 			case <-goOn:
 				_, _ = io.WriteString(w, body[600<<10:])
+				if form == "event" {
+					_, _ = io.WriteString(w, "\n\n")
+				}
 			case <-r.Context().Done():
 			}
 		})
@@ -122,12 +140,12 @@ func TestLargeResultIsNotHeld(t *testing.T) {
 		defer resp.Body.Close()
 		begin := make([]byte, 500<<10)
 		if _, err := io.ReadFull(resp.Body, begin); err != nil || !strings.HasPrefix(string(begin), `{"jsonrpc":"2.0","id":1,"result":{"content":[`) {
-			t.Fatalf("announced %t: %v %.100s", sized, err, begin)
+			t.Fatalf("%s: %v %.100s", form, err, begin)
 		}
 		close(goOn)
 		rest, err := io.ReadAll(resp.Body)
 		if m, perr := wire.Parse(append(begin, rest...)); err != nil || perr != nil || len(m.Result) < 1<<20 {
-			t.Errorf("announced %t: the rest: %v %v", sized, err, perr)
+			t.Errorf("%s: the rest: %v %v", form, err, perr)
 		}
 	}
 }
@@ -135,7 +153,7 @@ func TestLargeResultIsNotHeld(t *testing.T) {
 // TestLargeResultThatBreaksOff: what goes wrong behind the first piece ends the connection, in both eras; the call is not
 // made again, and everything that tells of it says what happened.
 func TestLargeResultThatBreaksOff(t *testing.T) {
-	begin := `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"` + filler(400<<10)
+	begin := `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"` + filler(1<<20)
 	hijack := func(w http.ResponseWriter) net.Conn {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -155,14 +173,14 @@ func TestLargeResultThatBreaksOff(t *testing.T) {
 		"error as well":      {`"}]},"error":{"code":1,"message":"m"}}`, "bad_upstream_answer", ""},
 		"another's":          {`"}]},"id":99}`, "bad_upstream_answer", ""},
 		"much behind it":     {`"}]},"x":"` + filler(40<<10) + `"}`, "bad_upstream_answer", ""},
-		"larger than it may": {filler(1<<20) + `"}]}}`, "bad_upstream_answer", `"max_answer":"1MiB"`},
+		"larger than it may": {filler(1<<20) + `"}]}}`, "bad_upstream_answer", `"max_answer":"2MiB"`},
 		"stuck":              {"stuck", "timeout", `"call_timeout":"1s"`},
 	} {
-		for _, sized := range []bool{true, false} {
-			if sized && strings.HasPrefix(name, "larger") {
+		for _, form := range forms {
+			if form == "announced" && strings.HasPrefix(name, "larger") {
 				continue // it is known at once, and answered from the failure table
 			}
-			t.Run(fmt.Sprintf("%s, announced %t", name, sized), func(t *testing.T) {
+			t.Run(name+", "+form, func(t *testing.T) {
 				calls := 0
 				s := large(mcptest.Legacy, func(w http.ResponseWriter, r *http.Request, id, _ string) {
 					calls++
@@ -171,12 +189,12 @@ func TestLargeResultThatBreaksOff(t *testing.T) {
 						text = strings.Replace(text, `"id":`+id+`,`, "", 1)
 					}
 					if tt.end != "" && tt.end != "stuck" {
-						respond(w, text+tt.end, sized)
+						respond(w, text+tt.end, form)
 						return
 					}
-					w.Header().Set("Content-Type", "application/json")
-					if sized {
-						w.Header().Set("Content-Length", strconv.Itoa(1<<20))
+					beginForm(w, 4<<20, form)
+					if form == "event" {
+						text = "id: 1\nretry: 1\ndata: " + text
 					}
 					_, _ = io.WriteString(w, text)
 					_ = http.NewResponseController(w).Flush()
@@ -226,7 +244,7 @@ func TestLargeResultsThatAreHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
-				respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"`+filler(1<<20)+`"}],"isError":true},"error":1}`, true)
+				respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"`+filler(1<<20)+`"}],"isError":true},"error":1}`, "announced")
 			})
 			g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), more)}), Options{})
 			if got := at(t, g.callModern("1", "x_big", "{}").body, "error", "data", "headgate", "reason"); got != `"bad_upstream_answer"` {
@@ -240,7 +258,7 @@ func TestLargeResultsThatAreHeld(t *testing.T) {
 func TestLargeErrorsAreToolErrors(t *testing.T) {
 	for _, flag := range []string{`"isError":true,"content":[%s]`, `"content":[%s],"isError" : true`} {
 		s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
-			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{`+fmt.Sprintf(flag, `{"type":"text","text":"`+filler(1<<20)+`"}`)+`}}`, true)
+			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{`+fmt.Sprintf(flag, `{"type":"text","text":"`+filler(1<<20)+`"}`)+`}}`, "announced")
 		})
 		g := launchTold(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
 		g.callModern("1", "x_big", "{}")
@@ -258,10 +276,10 @@ func TestLargeErrorsAreToolErrors(t *testing.T) {
 func TestLinksInLargeResults(t *testing.T) {
 	s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, args string) {
 		if args == "" {
-			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"contents":[{"uri":"z://1","text":"found"}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}}`, true)
+			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"contents":[{"uri":"z://1","text":"found"}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}}`, "announced")
 			return
 		}
-		respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"resultType":"complete","content":[{"type":"text","text":"`+filler(1<<20)+`"},{"type":"resource_link","name":"n","uri":"z://1"}]}}`, true)
+		respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"resultType":"complete","content":[{"type":"text","text":"`+filler(1<<20)+`"},{"type":"resource_link","name":"n","uri":"z://1"}]}}`, "announced")
 	})
 	s.Capabilities = `{"tools":{},"resources":{}}`
 	other := library{resources: []string{resourceDef("y://1")}, read: func(*mcptest.Call) { t.Error("the other server was asked") }}.shelve(&mcptest.Server{})
@@ -277,7 +295,7 @@ func TestLargeReads(t *testing.T) {
 	content := `{"contents":[{"uri":"r://1","text":"` + filler(1<<20) + `"}]`
 	for era, want := range map[string]string{mcptest.Legacy: content + `,"ttlMs":0,"cacheScope":"private","resultType":"complete"}`, mcptest.Modern: content + `}`} {
 		s := library{resources: []string{resourceDef("r://1")}}.shelve(large(era, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
-			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":`+content+`}}`, true)
+			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":`+content+`}}`, "announced")
 		}))
 		g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
 		g.wantResult(era, g.modern(`"an id"`, "resources/read", `"uri":"r://1"`, "Mcp-Name: r://1"), want)

@@ -185,7 +185,7 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 		room := pieces.Get().(*[pieceSize]byte)
 		defer pieces.Put(room)
 		if body, err = readHead(resp.Body, n, room); err == nil && int64(len(body)) == n {
-			if m, ok, err := s.pass(resp, r, body, room); ok {
+			if m, ok, err := s.pass(r, body, resp.Body, resp.ContentLength, room); ok {
 				return m, err
 			}
 		}
@@ -274,7 +274,7 @@ func (s *streamable) readStream(ctx context.Context, resp *http.Response, r *req
 	st := streamState{}
 	for {
 		m, err := s.readEvents(resp, r, &st)
-		if err == nil || st.lastID == "" || ctx.Err() != nil || s.session.Load() == nil {
+		if err == nil || r.passed || st.lastID == "" || ctx.Err() != nil || s.session.Load() == nil {
 			return m, err
 		}
 		// The server primed the stream for being taken up again (2025-11-25, basic/transports,
@@ -301,7 +301,13 @@ func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState
 	events := wire.NewEventReader(resp.Body, int(s.maxAnswer))
 	want := wire.ID(strconv.FormatInt(r.id, 10))
 	for {
-		e, err := events.Next()
+		e, err := events.NextOver(int(s.streamOver))
+		if err == nil && e.Open {
+			if m, ok, err := s.passEvent(r, e, events); ok {
+				return m, err
+			}
+			e, err = events.Next()
+		}
 		if errors.Is(err, wire.ErrEventTooLarge) {
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, errTooLarge)
 		}

@@ -62,23 +62,26 @@ func readHead(body io.Reader, n int64, room *[pieceSize]byte) ([]byte, error) {
 	return room[:k], err
 }
 
-// pass passes the result of an answer on to r's sink. head is the beginning of the answer, and room holds the rest of it
-// piece by piece. ok is false where it has to be held.
-func (s *streamable) pass(resp *http.Response, r *request, head []byte, room *[pieceSize]byte) (m wire.Message, ok bool, err error) {
+// pass passes the result of an answer on to r's sink. head is the beginning of the message, body what follows, and size
+// the length of all of it, or -1. ok is false where the answer has to be held.
+func (s *streamable) pass(r *request, head []byte, body io.Reader, size int64, room *[pieceSize]byte) (m wire.Message, ok bool, err error) {
 	id := wire.ID(strconv.FormatInt(r.id, 10))
 	p, begin, ok := wire.NewPassage(head, id)
 	if !ok {
 		return wire.Message{}, false, nil
 	}
-	size := int64(-1)
-	if resp.ContentLength >= 0 {
-		size = resp.ContentLength - int64(begin)
+	n, done, err := p.Feed(head[begin+1:])
+	if err != nil {
+		return wire.Message{}, false, nil // nothing is with the client yet
+	}
+	if size >= 0 {
+		size -= int64(begin)
 	}
 	if !r.into.Begin(s.peer.Load().era, size) {
 		return wire.Message{}, false, nil
 	}
 	r.passed = true
-	m, err = s.passAll(resp.Body, r, p, head, begin, room)
+	m, err = s.passAll(body, r, p, passed{head[begin:], n + 1, done, int64(len(head))}, room)
 	if err == nil && m.ID != id {
 		err = s.failure(failure.BadUpstreamAnswer, failure.Unknown, errors.New("a message that is not the answer to the request"))
 	}
@@ -86,19 +89,30 @@ func (s *streamable) pass(resp *http.Response, r *request, head []byte, room *[p
 	return m, true, err
 }
 
-// passAll is pass from the first byte of the result on.
-func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, head []byte, begin int, room *[pieceSize]byte) (wire.Message, error) {
-	total := int64(len(head))
-	piece, from := head[begin:], 1 // the opening brace has been looked at
+// passEvent is pass for an event that is open.
+func (s *streamable) passEvent(r *request, e *wire.Event, events *wire.EventReader) (m wire.Message, ok bool, err error) {
+	if e.Type != "" || r.into == nil {
+		return wire.Message{}, false, nil
+	}
+	room := pieces.Get().(*[pieceSize]byte)
+	defer pieces.Put(room)
+	return s.pass(r, e.Data, events, -1, room)
+}
+
+// passed is a piece of an answer that has been looked at.
+type passed struct {
+	piece []byte
+	n     int   // of its bytes belong to the result
+	done  bool  // and it ends with them
+	total int64 // bytes of the answer up to the end of the piece
+}
+
+// passAll is pass from the first piece on.
+func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at passed, room *[pieceSize]byte) (wire.Message, error) {
 	for {
-		n, done, err := p.Feed(piece[from:])
-		n += from
-		if err != nil {
-			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)
-		}
-		out := piece[:n]
-		if done {
-			out = out[:n-1]
+		out := at.piece[:at.n]
+		if at.done {
+			out = out[:at.n-1]
 		}
 		if len(out) > 0 && r.into.Write(out) != nil {
 			return wire.Message{}, ErrNotTaken
@@ -106,19 +120,23 @@ func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, head [
 		if r.onPiece != nil {
 			r.onPiece()
 		}
-		piece, from = room[:copy(room[:], piece[n:])], 0
-		if done {
-			return s.passEnd(body, p, piece)
+		rest := at.piece[at.n:]
+		if at.done {
+			return s.passEnd(body, p, rest)
 		}
-		more, err := body.Read(room[len(piece):])
-		piece, total = room[:len(piece)+more], total+int64(more)
+		at.piece = room[:copy(room[:], rest)] // less than room: see wire.MinPiece
+		more, err := body.Read(room[len(at.piece):])
+		at.piece, at.total = room[:len(at.piece)+more], at.total+int64(more)
 		switch {
-		case total > s.maxAnswer:
+		case at.total > s.maxAnswer:
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, errTooLarge)
 		case err == io.EOF && more == 0:
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, errors.New("the answer ends within the result"))
 		case err != nil && err != io.EOF:
 			return wire.Message{}, s.failure(failure.ConnectionLost, failure.Unknown, fmt.Errorf("reading the answer: %w", err))
+		}
+		if at.n, at.done, err = p.Feed(at.piece); err != nil {
+			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)
 		}
 	}
 }

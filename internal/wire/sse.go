@@ -22,6 +22,8 @@ type Event struct {
 	Data []byte
 	// Retry is the reconnection time given in this event, or since the event before it; 0 means none.
 	Retry time.Duration
+	// Open says that Data is only the beginning of the event's data: see NextOver.
+	Open bool
 }
 
 // ErrEventTooLarge reports an event above the limit of an [EventReader].
@@ -56,6 +58,10 @@ type EventReader struct {
 	skip    bool // the rest of the event at hand is thrown away
 	midLine bool // while skipping: the start of the line at hand is gone, so it is not blank
 
+	over int  // the size of an event above which it is returned open; 0 for never
+	held bool // the event at hand was, and is to be returned whole
+	tail tail // of the event at hand
+
 	hasData bool
 	typ     string
 	hasID   bool
@@ -81,7 +87,17 @@ func (r *EventReader) Retry() time.Duration { return r.retries }
 // Next returns the next event with data. At the end of the stream it returns io.EOF and discards an unfinished event;
 // another error of the underlying reader is returned as it is. For an event above the limit it returns
 // ErrEventTooLarge once, and the next call goes on with the event after it.
-func (r *EventReader) Next() (*Event, error) {
+func (r *EventReader) Next() (*Event, error) { return r.NextOver(0) }
+
+// NextOver is Next, but an event with more than over bytes of data is returned open: with the data that has been read so
+// far. What follows of it is then to be read with Read, up to io.EOF. If Next or NextOver is called instead, the event is
+// returned again, whole. An over of 0 is no limit.
+func (r *EventReader) NextOver(over int) (*Event, error) {
+	r.over = over
+	if r.tail.reading {
+		r.skip, r.midLine = true, r.tail.inLine // what was not read of it
+	}
+	r.tail = tail{}
 	r.drop()
 	for {
 		line, complete := r.nextLine()
@@ -94,6 +110,9 @@ func (r *EventReader) Next() (*Event, error) {
 			return nil, ErrEventTooLarge
 		case complete && len(line) > 0:
 			r.field(line)
+			if r.hasData && r.opens(r.end-r.start) {
+				return r.opened(r.buf[r.start:r.end:r.end]), nil
+			}
 		case complete:
 			if event := r.dispatch(); event != nil {
 				return event, nil
@@ -101,6 +120,10 @@ func (r *EventReader) Next() (*Event, error) {
 		}
 		if complete {
 			continue
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok && !r.skip && !r.hasData && r.opens(len(value)-1) {
+			r.tail.inLine = true
+			return r.opened(bytes.TrimPrefix(value, []byte(" "))), nil
 		}
 		if err := r.fill(); err != nil {
 			return nil, err
@@ -216,7 +239,7 @@ func (r *EventReader) dispatch() *Event {
 func (r *EventReader) conclude() {
 	r.lastID = r.id
 	r.typ = ""
-	r.hasData = false
+	r.hasData, r.held = false, false
 }
 
 func (r *EventReader) skipLine(line []byte, complete bool) {
