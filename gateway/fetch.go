@@ -109,9 +109,9 @@ func (g *Gateway) fetch(ctx context.Context, x *exchange, e errand, again func()
 	}
 	g.links.note(x, e.owner, reply)
 	if x.method == "resources/read" {
-		return answer{result: uncached(reply.Result, reply.Era, x.era)}
+		return answer{result: uncached(reply.Result, reply.Era, x.era), reply: reply}
 	}
-	return answer{result: completed(reply.Result, reply.Era, x.era)}
+	return answer{result: completed(reply.Result, reply.Era, x.era), reply: reply}
 }
 
 // getPrompt routes prompts/get to the owner of the prompt.

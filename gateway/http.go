@@ -287,11 +287,7 @@ func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) 
 		out.finish(status, a.message(id))
 		return
 	}
-	parts, packed := out.packedList(id, a)
-	if !packed {
-		parts = wire.ResultParts(id, a.result)
-	}
-	out.finish(status, parts[:]...)
+	out.finish(status, out.parts(id, a)...)
 	if a.reply != nil {
 		a.reply.Release()
 	}

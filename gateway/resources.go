@@ -225,7 +225,7 @@ func (g *Gateway) askAround(ctx context.Context, x *exchange, uri string, list [
 		default:
 			g.links.note(x, e.owner, reply)
 			g.links.add(x, e.owner, uri)
-			return answer{result: uncached(reply.Result, reply.Era, x.era)}
+			return answer{result: uncached(reply.Result, reply.Era, x.era), reply: reply}
 		}
 	}
 	if failed != nil {

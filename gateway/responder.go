@@ -132,6 +132,27 @@ func streamHeaders(h http.Header) {
 	h.Set("X-Accel-Buffering", "no")
 }
 
+// parts is an answer with a result, in parts that follow one another.
+func (r *responder) parts(id wire.ID, a answer) [][]byte {
+	if parts, ok := r.packedList(id, a); ok {
+		return parts[:]
+	}
+	parts := wire.ResultParts(id, a.result)
+	if closed := a.closed(); closed != nil {
+		// The last brace in a write of its own would be one more system call.
+		return [][]byte{parts[0], closed}
+	}
+	return parts[:]
+}
+
+// closed is the result as the server sent it, with one more brace behind it; nil where that is not known to be there.
+func (a answer) closed() []byte {
+	if a.reply == nil || len(a.result) == 0 || len(a.reply.Closed) != len(a.result)+1 || &a.reply.Closed[0] != &a.result[0] {
+		return nil // also if the result is another one by now
+	}
+	return a.reply.Closed
+}
+
 // writePiece is how many bytes a client has to take within writeLimit.
 const writePiece = 256 << 10
 

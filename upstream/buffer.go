@@ -52,7 +52,7 @@ func (b *buffer) release() {
 // cut out of them. It is called at most once, and need not be called at all.
 func (r *Reply) Release() {
 	b := r.buffer
-	r.buffer, r.Result, r.Error = nil, nil, nil
+	r.buffer, r.Result, r.Closed, r.Error = nil, nil, nil, nil
 	b.release()
 }
 

@@ -64,6 +64,8 @@ type Reply struct {
 	Result jsontext.Value
 	Error  jsontext.Value
 	Era    Era // of the server
+	// Closed is Result with one more brace behind it, or nil: see wire.Message.
+	Closed []byte
 	// Plain says that Result is known to have no member isError with the value true.
 	Plain bool
 	// Passed says that the call's Sink has taken the result. Result is its outline then, which has the same members, but
@@ -295,7 +297,7 @@ func (u *Upstream) reply(l *link, m wire.Message) (*Reply, error) {
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BadUpstreamAnswer, Outcome: failure.Unknown,
 			Cause: errors.New("the result is not an object")}
 	}
-	return &Reply{Result: m.Result, Error: m.Error, Era: l.peer.era, Plain: m.Plain}, nil
+	return &Reply{Result: m.Result, Closed: m.Closed, Error: m.Error, Era: l.peer.era, Plain: m.Plain}, nil
 }
 
 func (u *Upstream) callHeaders(l *link, c *Call) http.Header {

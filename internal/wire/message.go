@@ -41,6 +41,9 @@ type Message struct {
 	Params jsontext.Value
 	// Result is any JSON value of a response, or nil.
 	Result jsontext.Value
+	// Closed is Result and the closing brace of the message, where nothing stands between them; else nil. An answer with
+	// the same result can be written from it in one piece.
+	Closed []byte
 	// Error is the text of an object with an integer code and a string message, or nil.
 	Error jsontext.Value
 	// Plain says that Result is known to have no member isError with the value true. Where it is not set, that is
@@ -52,7 +55,8 @@ type Message struct {
 type envelope struct {
 	jsonrpc, id, method, params, result, err jsontext.Value
 
-	plain bool // Message.Plain
+	plain  bool   // Message.Plain
+	closed []byte // Message.Closed
 }
 
 // field returns the place of the named member, or nil for a member that is not part of the envelope.
@@ -136,6 +140,9 @@ func (e *envelope) read(data []byte) *Error {
 			}
 		case field != nil:
 			*field = value
+			if field == &e.result {
+				e.closed = s.closed(value)
+			}
 		}
 	}
 	if s.trailing() {
@@ -242,7 +249,7 @@ func (e *envelope) response(id ID) (Message, *Error) {
 	case e.result != nil && id == "":
 		return Message{}, refuse(CodeInvalidRequest, "result has no id")
 	case e.result != nil:
-		return Message{Kind: KindResponse, ID: id, Result: e.result, Plain: e.plain}, nil
+		return Message{Kind: KindResponse, ID: id, Result: e.result, Closed: e.closed, Plain: e.plain}, nil
 	case e.err == nil:
 		return Message{}, refuse(CodeInvalidRequest, "message has no method, result or error")
 	}

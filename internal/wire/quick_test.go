@@ -119,6 +119,18 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+func TestClosed(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"result":{"a":1}}`: `{"a":1}}`, ` {"id":1,"jsonrpc":"2.0","result":[1]} `: `[1]}`, `{"jsonrpc":"2.0","id":1,"result":{} }`: "",
+		`{"result":{"a":1},"jsonrpc":"2.0","id":1}`: "", `{"jsonrpc":"2.0","id":1,"x":{"result":{}},"result":7}`: `7}`, `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`: "",
+	} {
+		m, err := Parse([]byte(text))
+		if err != nil || string(m.Closed) != want {
+			t.Errorf("%s: %s, %v", text, m.Closed, err)
+		}
+	}
+}
+
 func TestQuickDepth(t *testing.T) {
 	for _, depth := range []int{1, 63, 64, 65, 127, 128, MaxDepth - 2, MaxDepth - 1, MaxDepth, MaxDepth + 1, 3 * MaxDepth} {
 		agree(t, `{"a":`+strings.Repeat("[", depth)+strings.Repeat("]", depth)+`}`)

@@ -151,6 +151,14 @@ func (s *scanner) value() (jsontext.Value, error) {
 	return jsontext.Value(s.data[start:end:end]), nil
 }
 
+// closed is a value that has just been read, with the brace behind it that closes the object; nil if that is not there.
+func (s *scanner) closed(value jsontext.Value) []byte {
+	if s.slow || s.at == len(s.data) || s.data[s.at] != '}' {
+		return nil
+	}
+	return s.data[s.at-len(value) : s.at+1 : s.at+1]
+}
+
 // trailing reports whether anything but white space follows what was read.
 func (s *scanner) trailing() bool {
 	at := s.at
