@@ -67,8 +67,9 @@ type auditEntry struct {
 	id      string
 	name    string // that the client asked for
 	began   time.Time
-	sent    bool // its first record is written, or on its way
-	lost    bool // its first record cannot be written, and the call is refused for it
+	sent    bool   // its first record is written, or on its way
+	to      string // the server that this record names
+	lost    bool   // its first record cannot be written, and the call is refused for it
 }
 
 // beginAudit begins the entry of a call, if there is an audit log and none has begun.
@@ -90,12 +91,13 @@ func (g *Gateway) beginAudit(x *exchange, name string) {
 	}
 }
 
-// sending records a call that is about to be sent. It is not to be sent if ok is false; then answer is the
-// answer.
+// sending records a call that is about to be sent, once for each server that it is for. It is not to be sent if ok is
+// false; then answer is the answer.
 func (e *auditEntry) sending(ctx context.Context, x *exchange) (a answer, ok bool) {
-	if e == nil {
+	if e == nil || e.sent && e.to == x.routed.upstream {
 		return answer{}, true
 	}
+	e.to = x.routed.upstream
 	patient, cancel := context.WithTimeout(ctx, auditPatience)
 	defer cancel()
 	err := e.auditor.write(patient, e.line(x, auditRecord{Event: auditCall}))

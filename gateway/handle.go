@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
@@ -148,29 +150,41 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 		return a
 	}
 	g.beginAudit(x, name)
+	var held place
+	defer func() { held.leave() }()
+	for {
+		a, moved := g.callOwner(ctx, x, name, &held)
+		if !moved {
+			return a
+		}
+	}
+}
+
+// callOwner sends a call to the upstream that owns the tool in x's snapshot. moved says that a reload took the owner
+// away while the request was on its way to it: nothing was sent, and x has the snapshot in which to look again.
+func (g *Gateway) callOwner(ctx context.Context, x *exchange, name string, held *place) (a answer, moved bool) {
 	t, ok := x.v.find(name)
 	if !ok {
-		return unknownTool(name)
+		x.routed = route{}
+		return unknownTool(name), false
 	}
 	x.routed = route{tool: t.name, upstream: t.owner.ID(), teams: t.teams, owner: t.owner}
 	if t.scopes != nil {
-		return insufficientScope(t.scopes)
+		return insufficientScope(t.scopes), false
 	}
 	if x.era == upstream.Modern && x.header != nil {
 		if text := t.definition.CheckHeaders(x.header, x.params); text != "" {
-			return headerMismatch(text)
+			return headerMismatch(text), false
 		}
 	}
-	release, over := g.limiter.Acquire(t.teams, x.caller, t.ruled)
-	if over != nil {
-		return failCall(overLimit(over, t.owner.ID()), t.tool, x.era)
+	if over := held.take(g.limiter, t, x.caller); over != nil {
+		return failCall(overLimit(over, t.owner.ID()), t.tool, x.era), false
 	}
-	defer release()
 	if f := g.withhold(x, t.tool); f != nil {
-		return failCall(f, t.tool, x.era)
+		return failCall(f, t.tool, x.era), false
 	}
 	if a, ok := x.audit.sending(ctx, x); !ok {
-		return a
+		return a, false
 	}
 	c := x.call()
 	c.Name, c.Tool, c.Repeatable = t.definition.Name, t.definition, t.repeatable
@@ -180,24 +194,50 @@ func (g *Gateway) callTool(ctx context.Context, x *exchange) answer {
 	reply, f, a := g.ask(ctx, x, target{t.owner, t.name}, c)
 	switch {
 	case f != nil && f.Outcome == failure.NotStarted && g.moved(x, name, t.owner):
-		// A reload took the owner away while the request was on its way to it.
-		return g.callTool(ctx, x)
+		return answer{}, true
 	case f != nil:
 		g.unsettle(x, t.tool, f.Outcome)
-		return failCall(f, t.tool, x.era)
+		return failCall(f, t.tool, x.era), false
 	case a.silent:
 		// The client hears nothing more of it, but the server may have run it.
 		g.unsettle(x, t.tool, failure.Unknown)
-		return a
+		return a, false
 	case reply == nil:
-		return a
+		return a, false
 	}
 	if f := g.badResult(t.tool, reply); f != nil {
 		g.log.Warn("result withheld", "tool", t.name, "upstream", f.Server, "reason", string(f.Reason))
-		return failCall(f, t.tool, x.era)
+		return failCall(f, t.tool, x.era), false
 	}
 	g.links.note(x, t.owner, reply)
-	return g.treat(x, t.tool, reply)
+	return g.treat(x, t.tool, reply), false
+}
+
+// place is the place that a call holds under the limits of its teams. The zero value holds none.
+type place struct {
+	teams   []string
+	ruled   string
+	release func()
+}
+
+// take gets the place for a tool. A call that holds the same place already keeps it, and is not counted again.
+func (p *place) take(l *authz.Limiter, t usable, caller authz.Caller) *authz.LimitError {
+	if p.release != nil && p.ruled == t.ruled && slices.Equal(p.teams, t.teams) {
+		return nil
+	}
+	p.leave()
+	release, over := l.Acquire(t.teams, caller, t.ruled)
+	if over == nil {
+		*p = place{t.teams, t.ruled, release}
+	}
+	return over
+}
+
+func (p *place) leave() {
+	if p.release != nil {
+		p.release()
+	}
+	*p = place{}
 }
 
 // call is what every request to a server on behalf of x has in common.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -144,6 +145,63 @@ func TestReloadToAnotherURL(t *testing.T) {
 	g.Apply(parseConfig(t, nil))
 	if a := g.callTool(t.Context(), late()); !strings.Contains(string(a.err), "Unknown tool: x_who") {
 		t.Errorf("on its way to a server that was removed: %s %s", a.result, a.err)
+	}
+}
+
+// TestReloadKeepsThePlaceOfACall: a call that finds its owner gone and goes to the next one is one call for the limits of
+// its team. The audit log has one more record of it only where the next one is another server.
+func TestReloadKeepsThePlaceOfACall(t *testing.T) {
+	for next, records := range map[string]int{"x": 1, "y": 2} {
+		t.Run("to "+next, func(t *testing.T) {
+			file, auditing := auditConfig(t, `,"required":true`)
+			config := func(id string, s *mcptest.Server) *configs.Config {
+				return parseConfig(t, map[string]string{id: entry(s.StartHTTP(t), `"prefix":"p"`)}, auditing, keys(keyEntry("ann", "t")),
+					`"teams":{"t":{"upstreams":["`+id+`"],"limits":{"calls_per_minute":1,"concurrent":1},"rules":[{"allow":["*"]}]}}`)
+			}
+			fresh := &mcptest.Server{Tools: mcptest.Builtin("echo")}
+			g := launch(t, config("x", &mcptest.Server{Tools: mcptest.Builtin("echo")}), Options{})
+			ann := authz.NewCaller("ann", []string{"t"}, nil)
+			stale := g.snapshot.Load()
+			view := stale.viewFor(ann, "")
+			was, ok := view.find("p_echo")
+			if !ok {
+				t.Fatal("the tool is not there")
+			}
+			if err := g.Apply(config(next, fresh)); err != nil {
+				t.Fatal(err)
+			}
+			g.settle()
+			g.await("the new server", func(s *snapshot) bool {
+				now, ok := s.viewFor(ann, "").find("p_echo")
+				return ok && now.owner != was.owner
+			})
+			g.retired.Wait()
+
+			x := &exchange{guest: guest{caller: ann, s: stale, v: view}, era: upstream.Modern, method: "tools/call",
+				params: object(t, `{"name":"p_echo","arguments":{"n":1}}`)}
+			a := g.callTool(t.Context(), x)
+			if at(t, string(a.result), "structuredContent") != `{"n":1}` || fresh.Executions("echo") != 1 {
+				t.Errorf("%s %s", a.result, a.err)
+			}
+			x.audit.end(x, verdict{outcome: "ok"})
+			told, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(told), `"event":"call"`); n != records || !strings.Contains(string(told), `"upstream":"`+next+`"`) {
+				t.Errorf("%d records of the call:\n%s", n, told)
+			}
+			passes := func() bool {
+				release, over := g.limiter.Acquire([]string{"t"}, ann, "p_echo")
+				if over == nil {
+					release()
+				}
+				return over == nil || over.Kind == authz.LimitRate
+			}
+			if !passes() {
+				t.Error("the call has ended and still has its place")
+			}
+		})
 	}
 }
 
