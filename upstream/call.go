@@ -466,7 +466,7 @@ func (u *Upstream) dropLink(l *link, err error) {
 type callClock struct {
 	cancel  context.CancelCauseFunc
 	mu      sync.Mutex // one reset at a time
-	timer   *time.Timer
+	timer   alarm
 	began   time.Time
 	end     time.Time
 	perStep time.Duration
@@ -475,6 +475,12 @@ type callClock struct {
 	next    atomic.Int64  // when the timer fires, in Unix nanoseconds
 	held    atomic.Int32  // questions to the client that are open
 	asked   atomic.Bool   // there was one
+}
+
+// alarm is what ends a call whose time is over, as time.AfterFunc makes it.
+type alarm interface {
+	Stop() bool
+	Reset(d time.Duration) bool
 }
 
 // limitError names the limit that ran out.
@@ -491,7 +497,7 @@ func (u *Upstream) startClock(ctx context.Context) (context.Context, *callClock)
 		d = min(d, c.first)
 	}
 	c.next.Store(now.Add(d).UnixNano())
-	c.timer = time.AfterFunc(d, func() {
+	c.timer = u.alarm(d, func() {
 		limit := c.perStep
 		switch {
 		case time.Until(c.end) <= 0:

@@ -123,7 +123,7 @@ func TestSecretsOfAChildAreMasked(t *testing.T) {
 	spec := mcptest.ChildSpec{Banner: "token " + secret, StderrText: "my token is " + secret + "!", ExitAtStart: 3}
 	cfg := childOf(spec)
 	cfg.Env["TOKEN"] = secret
-	r := run(t, cfg, Options{})
+	r := run(t, cfg, Options{lastWords: patience})
 	r.await("a failure", func() bool { return r.Status().State == Down })
 	got := r.Status().Error
 	if !strings.Contains(got, "exit status 3") || !strings.Contains(got, "my token is ***!") {
@@ -164,7 +164,7 @@ func TestChildThatEndsAtOnce(t *testing.T) {
 	cfg := settings()
 	cfg.Type, cfg.Command, cfg.Args = "stdio", "sh", []string{"-c", "echo one >&2; echo boom >&2; exit 7"}
 	for range 5 {
-		r := run(t, cfg, Options{MaxBackoff: time.Hour})
+		r := run(t, cfg, Options{MaxBackoff: time.Hour, lastWords: patience})
 		r.await("a failure", func() bool { return r.Status().State == Down })
 		if got := r.Status().Error; !strings.Contains(got, "exit status 7") || !strings.Contains(got, "boom") {
 			t.Errorf("error %s", got)
@@ -221,7 +221,7 @@ func TestEnvironmentOfAChild(t *testing.T) {
 func TestDeafChild(t *testing.T) {
 	t.Parallel()
 	cfg := ownChild("deaf")
-	cfg.CallTimeout = 300 * time.Millisecond
+	cfg.CallTimeout = 2 * time.Second // within which the first call has begun to be written
 	r := up(t, cfg, Options{})
 	other := up(t, ownChild(mcptest.Legacy), Options{})
 	_, err := r.call("plain", `{"big":"`+strings.Repeat("x", 1<<20)+`"}`)
@@ -242,7 +242,7 @@ func TestChildThatClosesItsOutput(t *testing.T) {
 	t.Parallel()
 	cfg := settings()
 	cfg.Type, cfg.Command, cfg.Args = "stdio", "sh", []string{"-c", "exec >&-; read x; read x"}
-	r := run(t, cfg, Options{})
+	r := run(t, cfg, Options{exitGrace: time.Millisecond})
 	r.await("a failure", func() bool { return r.Status().State == Down })
 	if got := r.Status().Error; !strings.Contains(got, "EOF") && !strings.Contains(got, "the process ended") {
 		t.Errorf("error %s", got)

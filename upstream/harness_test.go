@@ -146,6 +146,9 @@ func run(t *testing.T, cfg *configs.Upstream, opts Options) *rig {
 	if opts.RereadGap == 0 {
 		opts.RereadGap = 150 * time.Millisecond
 	}
+	if opts.exitGrace == 0 {
+		opts.exitGrace = patience
+	}
 	r.Upstream = New(cfg, opts)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})

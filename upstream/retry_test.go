@@ -227,23 +227,35 @@ func TestRetryBudget(t *testing.T) {
 // TestFirstByteTimeout: the limit ends with the first byte, and the call's own goes on.
 func TestFirstByteTimeout(t *testing.T) {
 	t.Parallel()
+	begun, heard := make(chan struct{}), make(chan struct{})
 	s := &mcptest.Server{Tools: []mcptest.Tool{
-		tool("silent", func(c *mcptest.Call) { <-c.Ctx.Done() }),
+		tool("silent", func(c *mcptest.Call) {
+			close(begun)
+			<-c.Ctx.Done()
+		}),
 		tool("slow", func(c *mcptest.Call) {
 			c.WriteSSE(": working\n\n")
-			select {
-			case <-time.After(1200 * time.Millisecond):
-			case <-c.Ctx.Done():
-			}
+			<-heard
 			c.Text("done")
 		}),
 	}}
 	cfg, opts := overHTTP(t, s)
-	cfg.FirstByteTimeout = 600 * time.Millisecond
+	cfg.FirstByteTimeout = patience / 10
 	r := up(t, cfg, opts)
-	_, err := r.call("silent", `{}`)
-	if f := wantFailure(t, err, failure.Timeout, failure.Unknown); f.Limit != cfg.FirstByteTimeout {
-		t.Errorf("the limit is %v", f.Limit)
+	alarms := r.byHand()
+	failed := r.inBackground(r.toolCall("silent", `{}`))
+	<-begun
+	first := <-alarms
+	first.ring()
+	if f := wantFailure(t, <-failed, failure.Timeout, failure.Unknown); f.Limit != cfg.FirstByteTimeout || first.d != cfg.FirstByteTimeout {
+		t.Errorf("the limit is %v, after %v", f.Limit, first.d)
 	}
-	r.mustCall("slow", `{}`)
+	failed = r.inBackground(r.toolCall("slow", `{}`))
+	second := <-alarms
+	eventually(t, "the first byte", func() bool { return len(second.set) > 0 })
+	close(heard)
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	second.wantSet(t, 1, cfg.CallTimeout)
 }

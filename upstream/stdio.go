@@ -30,9 +30,6 @@ const (
 	termGrace = 3 * time.Second
 )
 
-// exitGrace is how long a broken pipe waits for the exit that explains it.
-const exitGrace = 500 * time.Millisecond
-
 // child is a server that runs as a process of Headgate's own, in a process group of its own.
 type child struct {
 	*duplex
@@ -42,6 +39,8 @@ type child struct {
 	stderr *stderrLog
 	exited chan struct{} // closed once the process has been waited for
 	status error         // how it ended; valid after exited
+
+	exitGrace time.Duration
 }
 
 // startChild starts the configured command. The process lives until close; ctx bounds nothing here.
@@ -80,7 +79,7 @@ func (u *Upstream) startChild() (_ *child, err error) {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
 
-	c := &child{cmd: cmd, stdin: inW, stdout: outR, exited: make(chan struct{})}
+	c := &child{cmd: cmd, stdin: inW, stdout: outR, exited: make(chan struct{}), exitGrace: u.opts.exitGrace}
 	started := make(chan error, 1)
 	// On Linux the child is to die with Headgate, and the kernel ties that to the thread that started
 	// it: this goroutine keeps the thread until the child is gone.
@@ -100,7 +99,7 @@ func (u *Upstream) startChild() (_ *child, err error) {
 	for _, f := range []*os.File{inR, outW, errW} {
 		f.Close()
 	}
-	c.stderr = drainStderr(errR, u.log, u.redact)
+	c.stderr = drainStderr(errR, u.log, u.redact, u.opts.lastWords)
 	lines := wire.NewLineReader(outR, int(u.cfg.MaxAnswer))
 	read := func() ([]byte, error) {
 		line, err := nextLine(lines)
@@ -168,7 +167,7 @@ func (c *child) broken(doing string, err error) error {
 	if err == nil || errors.As(err, &big) {
 		return err
 	}
-	if c.waitExit(exitGrace) {
+	if c.waitExit(c.exitGrace) {
 		return c.exitError()
 	}
 	return pipeError(doing, err)
@@ -202,8 +201,9 @@ func childEnv(own []string, configured map[string]string) []string {
 // stderrLog copies a child's stderr into the log, a bounded number of lines a minute, and keeps the
 // last of it for error texts. It always reads on, so that the child never blocks on a full pipe.
 type stderrLog struct {
-	r    *os.File
-	done chan struct{}
+	r        *os.File
+	patience time.Duration // of lastLines
+	done     chan struct{}
 
 	mu   sync.Mutex // guards tail
 	tail []string
@@ -215,8 +215,8 @@ const (
 	stderrTail    = 5
 )
 
-func drainStderr(r *os.File, log *slog.Logger, redact *masker) *stderrLog {
-	s := &stderrLog{r: r, done: make(chan struct{})}
+func drainStderr(r *os.File, log *slog.Logger, redact *masker, patience time.Duration) *stderrLog {
+	s := &stderrLog{r: r, patience: patience, done: make(chan struct{})}
 	limit := newLimiter(stderrLines, time.Minute)
 	go func() {
 		defer close(s.done)
@@ -254,7 +254,7 @@ func drainStderr(r *os.File, log *slog.Logger, redact *masker) *stderrLog {
 // lastLines returns the end of what the child wrote. It waits briefly for the pipe to run dry, since
 // a process can be gone before its last line has been read.
 func (s *stderrLog) lastLines() string {
-	t := time.NewTimer(200 * time.Millisecond)
+	t := time.NewTimer(s.patience)
 	defer t.Stop()
 	select {
 	case <-s.done:

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/headgate/headgate/configs"
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/mcptest"
@@ -49,14 +47,15 @@ func TestCallTimeout(t *testing.T) {
 			t.Parallel()
 			s, begun, ended := hanging(tt.era)
 			cfg, opts := tt.connect(t, s)
-			cfg.CallTimeout = 300 * time.Millisecond
 			r := up(t, cfg, opts)
-			_, err := r.call("hang", `{}`)
-			f := wantFailure(t, err, failure.Timeout, failure.Unknown)
-			if f.Limit != cfg.CallTimeout {
-				t.Errorf("limit %v", f.Limit)
+			alarms := r.byHand()
+			failed := r.inBackground(r.toolCall("hang", `{}`))
+			id, alarm := <-begun, <-alarms
+			alarm.ring()
+			f := wantFailure(t, <-failed, failure.Timeout, failure.Unknown)
+			if f.Limit != cfg.CallTimeout || alarm.d != cfg.CallTimeout {
+				t.Errorf("limit %v, after %v", f.Limit, alarm.d)
 			}
-			id := <-begun
 			if got := <-ended; got != id {
 				t.Errorf("call %s ended, want %s", got, id)
 			}
@@ -116,28 +115,22 @@ func TestProgressExtendsTheLimit(t *testing.T) {
 	for _, tt := range transports {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			// The answer comes after several times the limit, and each step well within it.
-			step := make(chan struct{}, 1)
+			const steps = 8
 			s := &mcptest.Server{Era: tt.era, Tools: []mcptest.Tool{tool("steps", func(c *mcptest.Call) {
-				for i := range 8 {
-					<-step
-					c.Progress(float64(i+1), 8, "")
+				for i := range steps {
+					c.Progress(float64(i+1), steps, "")
 				}
 				c.Text("done")
 			})}}
 			cfg, opts := tt.connect(t, s)
-			cfg.CallTimeout = time.Second
 			r := up(t, cfg, opts)
+			alarms := r.byHand()
 			c := r.toolCall("steps", `{}`)
 			c.Progress = []byte(`1`)
-			began := time.Now()
-			c.Notify = func(string, jsontext.Value) {
-				time.AfterFunc(cfg.CallTimeout/4, func() { step <- struct{}{} })
-			}
-			step <- struct{}{}
 			if _, err := r.Call(t.Context(), c); err != nil {
-				t.Errorf("after %v: %v", time.Since(began), err)
+				t.Fatal(err)
 			}
+			(<-alarms).wantSet(t, steps, cfg.CallTimeout)
 		})
 	}
 }
@@ -146,7 +139,7 @@ func TestProgressExtendsNotForEver(t *testing.T) {
 	t.Parallel()
 	s := &mcptest.Server{Era: mcptest.Legacy, Tools: mcptest.Builtin("slow")}
 	cfg := httpAt(s.StartHTTP(t).URL)
-	cfg.CallTimeout, cfg.MaxCallTimeout = 400*time.Millisecond, 800*time.Millisecond
+	cfg.CallTimeout, cfg.MaxCallTimeout = 2*time.Second, 3*time.Second
 	r := up(t, cfg, Options{})
 	c := r.toolCall("slow", `{"ms":60000}`)
 	c.Progress = []byte(`"p"`)
@@ -204,9 +197,7 @@ func TestNeverSent(t *testing.T) {
 	t.Parallel()
 	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{tool("written", nil), tool("queued", nil), tool("after", nil)}}
 	gates := make(chan *gated, 1)
-	cfg := settings()
-	cfg.CallTimeout = 500 * time.Millisecond
-	r := up(t, cfg, Options{Embedded: func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	r := up(t, settings(), Options{Embedded: func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 		g := &gated{ReadCloser: in}
 		gates <- g
 		return s.ServeLines(ctx, g, out)
@@ -222,16 +213,18 @@ func TestNeverSent(t *testing.T) {
 		g.hold.RUnlock()
 		runtime.Gosched()
 	}
-	first := make(chan error, 1)
-	go func() {
-		_, err := r.call("written", `{}`)
-		first <- err
-	}()
+	alarms := r.byHand()
+	first := r.inBackground(r.toolCall("written", `{}`))
 	<-locked
 	release := sync.OnceFunc(g.hold.Unlock)
 	t.Cleanup(release) // a test that fails must not leave the server waiting
-	_, err := r.call("queued", `{}`)
-	wantFailure(t, err, failure.Timeout, failure.NotStarted)
+	written := <-alarms
+	second := r.inBackground(r.toolCall("queued", `{}`))
+	queue := r.link.transport.(*embedded).out
+	eventually(t, "the second call to wait for the first", func() bool { return len(queue) == 1 })
+	(<-alarms).ring()
+	wantFailure(t, <-second, failure.Timeout, failure.NotStarted)
+	written.ring()
 	wantFailure(t, <-first, failure.Timeout, failure.Unknown)
 	release()
 	r.mustCall("after", `{}`)

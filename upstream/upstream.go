@@ -56,6 +56,10 @@ type Options struct {
 	// SessionIdle is how long a session that belongs to one caller or client stays open without a call; 0
 	// means 30 minutes.
 	SessionIdle time.Duration
+
+	// exitGrace is how long a broken pipe waits for the exit that explains it, and lastWords how long an exit
+	// waits for the last of what the process wrote; 0 means half a second, and a fifth of one.
+	exitGrace, lastWords time.Duration
 }
 
 func (o *Options) setDefaults(cfg *configs.Upstream) {
@@ -82,6 +86,8 @@ func (o *Options) setDefaults(cfg *configs.Upstream) {
 	def(&o.RereadGap, time.Second)
 	def(&o.MaxBackoff, 30*time.Second)
 	def(&o.SessionIdle, 30*time.Minute)
+	def(&o.exitGrace, 500*time.Millisecond)
+	def(&o.lastWords, 200*time.Millisecond)
 }
 
 // Upstream is one server. Run drives it; all other methods may be called at any time from any
@@ -109,6 +115,7 @@ type Upstream struct {
 	budget   retryBudget
 	answered atomic.Int64 // when a call was last answered, in Unix nanoseconds
 	restarts atomic.Int64 // connections lost that had been up
+	alarm    func(d time.Duration, f func()) alarm
 
 	knownLegacy bool     // owned by Run: ask initialize first
 	atOnce      *limiter // attempts without a pause
@@ -165,6 +172,7 @@ func newUpstream(cfg *configs.Upstream, opts Options) *Upstream {
 		breaker: newBreaker(cfg.Breaker),
 		slots:   newSlots(cfg.Concurrent, cfg.QueueTimeout),
 		budget:  retryBudget{tokens: retryStock},
+		alarm:   func(d time.Duration, f func()) alarm { return time.AfterFunc(d, f) },
 	}
 }
 
