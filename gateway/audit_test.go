@@ -68,7 +68,7 @@ func (r auditRecord) told() string {
 func TestAuditRecords(t *testing.T) {
 	file, member := auditConfig(t, `,"required":true`)
 	s := &mcptest.Server{Tools: mcptest.Builtin("echo", "boom", "fail", "drop", "pay", "slow")}
-	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"call_timeout":"200ms"`, `"max_call_timeout":"200ms"`)}, member,
+	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}, member,
 		keys(keyEntry("ann", "red"), keyEntry("nil")),
 		`"teams":{"red":{"upstreams":["x"],"limits":{"per_tool":{"x_echo":{"calls_per_minute":2}}},"rules":[{"allow":["*"]},{"deny":["x_drop"]},{"allow":["x_none"]}]},
 			"blue":{"upstreams":["x"],"rules":[]}}`), Options{})

@@ -45,6 +45,15 @@ func failing() map[string]func(c *mcptest.Call) {
 	}
 }
 
+// timeFor is the time limit, as a member of an entry, of a server that fails in this way: long enough for a machine that
+// stands still for a moment, and less than the Retry-After of any.
+func timeFor(id string) string {
+	if id == "silent" {
+		return `"call_timeout":"1500ms"`
+	}
+	return `"call_timeout":"6s"`
+}
+
 // retryAfter answers with a Retry-After header, for which there is no other way.
 func retryAfter(c *mcptest.Call, status int, after string) {
 	conn := c.Hijack()
@@ -141,11 +150,7 @@ func TestFailureTable(t *testing.T) {
 			{Def: `{"name":"plain","inputSchema":{"type":"object"}}`, Call: fail},
 			{Def: `{"name":"safe","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, Call: fail},
 		}}
-		limit := "5s" // less than the Retry-After of toomany
-		if id == "silent" {
-			limit = "200ms"
-		}
-		entries[id] = entry(servers[id].StartHTTP(t), `"call_timeout":"`+limit+`"`)
+		entries[id] = entry(servers[id].StartHTTP(t), timeFor(id))
 	}
 	down := &mcptest.Server{Tools: []mcptest.Tool{
 		{Def: `{"name":"plain","inputSchema":{"type":"object"}}`},

@@ -41,7 +41,7 @@ func TestLedgerCountsEveryFailure(t *testing.T) {
 	entries := map[string]string{}
 	for id, fail := range failing() {
 		s := &mcptest.Server{Tools: []mcptest.Tool{{Def: `{"name":"plain","inputSchema":{"type":"object"}}`, Call: fail}}}
-		entries[id] = entry(s.StartHTTP(t), `"call_timeout":"200ms"`, `"max_call_timeout":"200ms"`)
+		entries[id] = entry(s.StartHTTP(t), timeFor(id))
 	}
 	down := (&mcptest.Server{Tools: mcptest.Builtin("plain")}).StartHTTP(t)
 	entries["down"] = entry(down)

@@ -48,7 +48,7 @@ func outcomeGate(t *testing.T, protocol string) *observed {
 	entries := map[string]string{"x": entry(x.StartHTTP(t))}
 	for _, id := range []string{"silent", "reset", "html", "string", "unauthorized", "toomany"} {
 		s := &mcptest.Server{Tools: []mcptest.Tool{{Def: `{"name":"plain","inputSchema":{"type":"object"}}`, Call: failing()[id]}}}
-		entries[id] = entry(s.StartHTTP(t), `"call_timeout":"200ms"`)
+		entries[id] = entry(s.StartHTTP(t), timeFor(id))
 	}
 	down := (&mcptest.Server{Tools: mcptest.Builtin("echo")}).StartHTTP(t)
 	entries["down"] = entry(down, `"retries":0`)
@@ -280,9 +280,7 @@ func TestQueueAndBreakerShow(t *testing.T) {
 		Def: `{"name":"reset","inputSchema":{"type":"object"}}`, Call: func(c *mcptest.Call) { c.Reset() }})}
 	o := launchObserved(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"concurrent":1`, `"queue_timeout":"30s"`,
 		`"breaker":{"failures":1,"open_for":"1h"}`)}, keys(keyEntry("ann"))), "grpc", Options{})
-	if got := o.metric("headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "closed"); got != 1 {
-		t.Errorf("closed is %g at the start", got)
-	}
+	o.awaitMetric(1, "headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "closed")
 	held := make(chan reply, 2)
 	go func() { held <- o.traced("ann", `"c1"`, "x_block", metaParent(parentOf("c1"))) }()
 	awaitServer(t, s, "the first call", func() bool { return s.Executions("block") == 1 })
@@ -304,9 +302,7 @@ func TestQueueAndBreakerShow(t *testing.T) {
 	if len(children) != 0 || len(server.Events) != 1 || server.Events[0].Name != "headgate.breaker" || server.Events[0].Attributes["headgate.breaker.state"] != "open" {
 		t.Errorf("a call that the breaker kept back: %d attempts, events %+v", len(children), server.Events)
 	}
-	poll(t, "the state of the breaker", func() bool {
-		return o.metric("headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "open") == 1
-	})
+	o.awaitMetric(1, "headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "open")
 	if got := o.metric("headgate_breaker_state", "headgate_upstream", "x", "headgate_breaker_state", "closed"); got != 0 {
 		t.Errorf("closed is %g", got)
 	}

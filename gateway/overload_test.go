@@ -21,7 +21,7 @@ func boundedGate(t *testing.T) *gate {
 }
 
 // poll looks again and again until a condition holds of which nobody tells.
-func poll(t *testing.T, what string, cond func() bool) {
+func poll(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -153,9 +153,8 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 	if r := <-answered; r.status != http.StatusOK || !strings.Contains(r.body, "xxx") {
 		t.Errorf("the slow one: %d %.200s", r.status, r.body)
 	}
-	if r := g.post(large, head...); r.status != http.StatusOK {
-		t.Errorf("afterwards: %d %.200s", r.status, r.body)
-	}
+	// The answer may be here before the memory is given back.
+	poll(t, "room for the next large body", func() bool { return g.post(large, head...).status == http.StatusOK })
 }
 
 func TestLimitListener(t *testing.T) {

@@ -261,7 +261,7 @@ func TestAskingAround(t *testing.T) {
 	c := library{resources: []string{}, read: readers("c", missingModern, "n://c", "n://d")}.shelve(&mcptest.Server{})
 	tools := &mcptest.Server{Tools: mcptest.Builtin("echo")}
 	aHTTP := a.StartHTTP(t)
-	g := launch(t, parseConfig(t, map[string]string{"a": entry(aHTTP, `"connect_timeout":"1s"`), "b": entry(b.StartHTTP(t)), "c": entry(c.StartHTTP(t)), "0": entry(tools.StartHTTP(t))}),
+	g := launch(t, parseConfig(t, map[string]string{"a": entry(aHTTP), "b": entry(b.StartHTTP(t)), "c": entry(c.StartHTTP(t)), "0": entry(tools.StartHTTP(t))}),
 		Options{})
 	g.eras(func(era, session string) {
 		for uri, want := range map[string]string{"n://a": "a", "n://b": "b", "n://c": "b", "n://d": "c"} {
@@ -312,7 +312,7 @@ func TestReadFailures(t *testing.T) {
 		text    string
 	}{
 		"unavailable": {nil, true, "unavailable", "not_started", "true", "server x cannot be reached"},
-		"timeout":     {stuck, false, "timeout", "unknown", "true", "server x did not answer within 1 second"},
+		"timeout":     {stuck, false, "timeout", "unknown", "true", "server x did not answer within 2 seconds"},
 		"reset":       {func(c *mcptest.Call) { c.Reset() }, false, "connection_lost", "unknown", "true", "connection to server x was lost"},
 		"not MCP":     {broken, false, "bad_upstream_answer", "unknown", "false", "server x is not valid MCP"},
 	} {
@@ -320,7 +320,11 @@ func TestReadFailures(t *testing.T) {
 			s := library{prompts: []string{promptDef("p")}, resources: []string{resourceDef("r://x")}, get: tt.answer, read: tt.answer, complete: tt.answer,
 				capabilities: `"completions":{}`}.shelve(&mcptest.Server{})
 			h := s.StartHTTP(t)
-			g := launch(t, parseConfig(t, map[string]string{"x": entry(h, `"call_timeout":"1s"`, `"retries":0`, `"breaker":{"failures":0}`)}), Options{})
+			more := []string{`"retries":0`, `"breaker":{"failures":0}`}
+			if tt.reason == "timeout" {
+				more = append(more, `"call_timeout":"2s"`)
+			}
+			g := launch(t, parseConfig(t, map[string]string{"x": entry(h, more...)}), Options{})
 			if tt.down {
 				h.Stop()
 			}
@@ -425,7 +429,11 @@ func TestListsThatFail(t *testing.T) {
 			t.Parallel()
 			s := library{prompts: []string{promptDef("p")}, resources: []string{resourceDef("r://x")}}.shelve(&mcptest.Server{Tools: mcptest.Builtin("echo")})
 			s.Methods["prompts/list"] = tt.answer
-			g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"retries":0`)}), Options{Upstream: upstream.Options{ListTimeout: time.Second}})
+			o := Options{}
+			if name == "silence" {
+				o.Upstream.ListTimeout = 2 * time.Second
+			}
+			g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"retries":0`)}), o)
 			if got := keysOf(t, g.ask("", "resources/list", ""), "resources", "uri"); !slices.Equal(got, []string{"r://x"}) {
 				t.Errorf("resources: %v", got)
 			}

@@ -35,7 +35,7 @@ func TestSecretsShowNowhere(t *testing.T) {
 		s := &mcptest.Server{Tools: []mcptest.Tool{{Def: `{"name":"plain","inputSchema":{"type":"object"}}`, Call: call}}}
 		h := s.StartHTTP(t)
 		h.URL += "?key=" + plantedQuery
-		entries[id] = entry(h, `"call_timeout":"200ms"`, `"headers":{"Authorization":"Bearer `+plantedHeader+`","X-Other":"`+plantedHeader+`"}`)
+		entries[id] = entry(h, timeFor(id), `"headers":{"Authorization":"Bearer `+plantedHeader+`","X-Other":"`+plantedHeader+`"}`)
 	}
 	gone := (&mcptest.Server{Tools: mcptest.Builtin("plain")}).StartHTTP(t)
 	url := gone.URL
