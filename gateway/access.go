@@ -93,14 +93,14 @@ func (g *Gateway) authenticate(w http.ResponseWriter, r *http.Request, s *snapsh
 	case errors.Is(err, authz.ErrCannotVerify):
 		g.log.Warn("a token could not be verified, since its issuer's keys are not known")
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "tokens cannot be verified at the moment")
+		g.refuse(w, telemetry.RefusedUnverified, http.StatusServiceUnavailable, "tokens cannot be verified at the moment")
 	case errors.Is(err, authz.ErrNoCredentials):
 		challenge(w, s, r, at, "", s.access.scopes)
-		refuse(w, http.StatusUnauthorized, "credentials are required")
+		g.refuse(w, telemetry.RefusedAnonymous, http.StatusUnauthorized, "credentials are required")
 	default:
 		g.log.Info("credentials refused", "error", err.Error())
 		challenge(w, s, r, at, "invalid_token", s.access.scopes)
-		refuse(w, http.StatusUnauthorized, "the credentials are not accepted")
+		g.refuse(w, telemetry.RefusedCredentials, http.StatusUnauthorized, "the credentials are not accepted")
 	}
 	return authz.Caller{}, false
 }
@@ -203,8 +203,8 @@ func metadataURL(cfg *configs.Config, r *http.Request, at endpoint) string {
 }
 
 // noSuchPath answers for everything that is no endpoint of the caller's.
-func noSuchPath(w http.ResponseWriter) {
-	refuse(w, http.StatusNotFound, "no such path; the MCP endpoint is /mcp")
+func (g *Gateway) noSuchPath(w http.ResponseWriter) {
+	g.refuse(w, telemetry.RefusedPath, http.StatusNotFound, "no such path; the MCP endpoint is /mcp")
 }
 
 // serveMetadata answers with the metadata of an endpoint (RFC 9728, section 3.2). It is the same for
@@ -212,17 +212,17 @@ func noSuchPath(w http.ResponseWriter) {
 func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	s := g.snapshot.Load()
 	if ok, why := allowed(s.cfg, r); !ok {
-		refuse(w, http.StatusForbidden, "Forbidden: "+why)
+		g.refuse(w, telemetry.RefusedForbidden, http.StatusForbidden, "Forbidden: "+why)
 		return
 	}
 	cors(w, r)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		methodNotAllowed(w, "GET")
+		g.methodNotAllowed(w, "GET")
 		return
 	}
 	at, ok := endpointOf(strings.TrimPrefix(r.URL.Path, metadataPath))
 	if !ok || s.access.auth == nil {
-		noSuchPath(w)
+		g.noSuchPath(w)
 		return
 	}
 	doc := struct {
@@ -242,7 +242,7 @@ func (g *Gateway) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := json.Marshal(doc)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, "internal error")
+		writeJSON(w, http.StatusInternalServerError, refusal("", "internal error"))
 		return
 	}
 	w.Header().Set("Cache-Control", "max-age=300")

@@ -34,12 +34,14 @@ func everyMetric(t *testing.T) *gate {
 		g.callAs("ann", "", "x_echo")
 		g.callAs("ann", "", "x_boom")
 	}
+	g.post("{}") // by nobody
 	// What has no place yet from which it is told, or happens in other processes.
 	tel := g.opts.Telemetry
 	tel.Queued(t.Context(), nil, "x", time.Millisecond)
 	tel.Breaker("x", telemetry.BreakerClosed)
 	tel.Reloaded(true, time.Millisecond)
 	tel.StreamDropped(telemetry.SideUpstream, "x")
+	tel.MessageDropped(telemetry.TransportPipe)
 	return g
 }
 
@@ -184,7 +186,15 @@ func TestPageListsEverySignal(t *testing.T) {
 	if len(all) < 40 {
 		t.Errorf("only %d names", len(all))
 	}
-	for _, m := range all {
+	source, err := os.ReadFile("../internal/telemetry/metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusals := regexp.MustCompile(`Refusal += "([a-z_]+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(refusals) < 10 {
+		t.Errorf("only %d reasons of refusals", len(refusals))
+	}
+	for _, m := range append(all, refusals...) {
 		if !written[m[1]] {
 			t.Errorf("the page does not list %s", m[1])
 		}

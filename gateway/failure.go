@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/authz"
 	"github.com/headgate/headgate/internal/failure"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -166,17 +167,20 @@ func refusal(id wire.ID, text string) []byte {
 	return wire.AppendError(nil, id, wire.ErrorObject(wire.CodeInvalidRequest, text, nil))
 }
 
-// refuse answers an HTTP request that never became an MCP one.
-func refuse(w http.ResponseWriter, status int, text string) { refuseID(w, status, "", text) }
+// refuse answers an HTTP request that never became an MCP one, and counts it.
+func (g *Gateway) refuse(w http.ResponseWriter, why telemetry.Refusal, status int, text string) {
+	g.refuseID(w, why, status, "", text)
+}
 
-// refuseID answers an MCP request that is not served for reasons of HTTP.
-func refuseID(w http.ResponseWriter, status int, id wire.ID, text string) {
+// refuseID answers an MCP request that is not served for reasons of HTTP, and counts it.
+func (g *Gateway) refuseID(w http.ResponseWriter, why telemetry.Refusal, status int, id wire.ID, text string) {
+	g.opts.Telemetry.TurnedAway(why, telemetry.TransportTCP)
 	writeJSON(w, status, refusal(id, text))
 }
 
-func methodNotAllowed(w http.ResponseWriter, allow string) {
+func (g *Gateway) methodNotAllowed(w http.ResponseWriter, allow string) {
 	w.Header().Set("Allow", allow)
-	refuse(w, http.StatusMethodNotAllowed, "method not allowed here; use "+allow)
+	g.refuse(w, telemetry.RefusedMethod, http.StatusMethodNotAllowed, "method not allowed here; use "+allow)
 }
 
 // failCall answers for a tools/call that Headgate could not carry to its end.

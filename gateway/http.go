@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/secret"
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 	"github.com/headgate/headgate/upstream"
 )
@@ -26,7 +27,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc(metadataPath, g.serveMetadata)
 	mux.HandleFunc(metadataPath+"/", g.serveMetadata)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		noSuchPath(w)
+		g.noSuchPath(w)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -42,7 +43,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	at := guest{s: g.snapshot.Load(), at: endpoint(r.PathValue("team"))}
 	cfg := at.s.cfg
 	if ok, why := allowed(cfg, r); !ok {
-		refuse(w, http.StatusForbidden, "Forbidden: "+why)
+		g.refuse(w, telemetry.RefusedForbidden, http.StatusForbidden, "Forbidden: "+why)
 		return
 	}
 	cors(w, r)
@@ -58,7 +59,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	at.credential = secret.New(r.Header.Get("Authorization"))
 	if at.v = at.s.viewFor(at.caller, at.at); at.v == nil {
 		// A team that is not the caller's and one that does not exist are the same.
-		noSuchPath(w)
+		g.noSuchPath(w)
 		return
 	}
 	switch r.Method {
@@ -69,48 +70,50 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodDelete:
 		g.serveDelete(w, r, at)
 	default:
-		methodNotAllowed(w, "POST, GET, DELETE")
+		g.methodNotAllowed(w, "POST, GET, DELETE")
 	}
 }
 
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, at guest) {
 	if !isJSON(r.Header.Get("Content-Type")) {
-		refuse(w, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
+		g.refuse(w, telemetry.RefusedContentType, http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 		return
 	}
 	accept := accepts(r)
 	if !accept.json && !accept.stream {
-		refuse(w, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
+		g.refuse(w, telemetry.RefusedAccept, http.StatusNotAcceptable, "Accept must allow application/json or text/event-stream, better both")
 		return
 	}
 	release, ok := g.bodies.reserve(r, at.s.cfg.MaxBody)
 	if !ok {
 		w.Header().Set("Connection", "close")
-		busy(w, "", "too many large requests are in flight")
+		g.busy(w, "", "too many large requests are in flight")
 		return
 	}
 	defer release()
 	body, err := readBody(w, r, at.s.cfg.MaxBody)
 	if err != nil {
-		status, text := http.StatusBadRequest, "the request body could not be read"
+		why, status, text := telemetry.RefusedUnreadable, http.StatusBadRequest, "the request body could not be read"
 		var large *http.MaxBytesError
 		switch {
 		case errors.As(err, &large):
-			status, text = http.StatusRequestEntityTooLarge, "the request is larger than max_body allows"
+			why, status, text = telemetry.RefusedLarge, http.StatusRequestEntityTooLarge, "the request is larger than max_body allows"
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			status, text = http.StatusRequestTimeout, "the request body took too long to arrive"
+			why, status, text = telemetry.RefusedSlow, http.StatusRequestTimeout, "the request body took too long to arrive"
 		}
 		w.Header().Set("Connection", "close") // what is left of the body is not waited for
-		refuse(w, status, text)
+		g.refuse(w, why, status, text)
 		return
 	}
 	m, err := wire.Parse(body)
 	if err != nil {
+		g.opts.Telemetry.TurnedAway(telemetry.RefusedMalformed, telemetry.TransportTCP)
 		writeJSON(w, http.StatusBadRequest, malformed(err))
 		return
 	}
 	header := r.Header.Values("Mcp-Protocol-Version")
 	if len(header) > 1 {
+		g.opts.Telemetry.TurnedAway(telemetry.RefusedMalformed, telemetry.TransportTCP)
 		g.reply((&post{guest: at, w: w, r: r, accept: accept}).responder(), m.ID, upstream.Modern, headerMismatch("Mcp-Protocol-Version is given more than once"))
 		return
 	}
@@ -187,10 +190,11 @@ func (g *Gateway) serveModern(p *post) {
 		return
 	}
 	if p.m.Kind == wire.KindResponse {
-		refuseID(p.w, http.StatusBadRequest, p.m.ID, "clients send no responses in this protocol version")
+		g.refuseID(p.w, telemetry.RefusedMalformed, http.StatusBadRequest, p.m.ID, "clients send no responses in this protocol version")
 		return
 	}
 	out := p.responder()
+	out.telemetry = g.opts.Telemetry
 	x := &exchange{guest: p.guest, given: p.given, header: p.r.Header, notify: out.notify}
 	x.passTo(out)
 	var sub *subscription
@@ -313,7 +317,7 @@ func (p *post) subscription(x *exchange) (*subscription, answer) {
 func (g *Gateway) listen(p *post, sub *subscription) {
 	closed, ok := g.openStream(p.guest)
 	if !ok {
-		busy(p.w, p.m.ID, tooManyStreams)
+		g.busy(p.w, p.m.ID, tooManyStreams)
 		return
 	}
 	defer closed()
@@ -327,7 +331,7 @@ func (g *Gateway) listen(p *post, sub *subscription) {
 // serveHealth answers whether the process is alive. It needs no caller.
 func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		methodNotAllowed(w, "GET")
+		g.methodNotAllowed(w, "GET")
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -21,6 +21,7 @@ func (g guest) owner() string { return string(g.at) + "\x00" + g.caller.Key() }
 // serveLegacy serves a POST of the handshake era (2025-11-25, basic/transports).
 func (g *Gateway) serveLegacy(p *post) {
 	out := p.responder()
+	out.telemetry = g.opts.Telemetry
 	if p.m.Kind == wire.KindRequest && p.m.Method == "initialize" {
 		g.openSession(p, out)
 		return
@@ -88,7 +89,7 @@ func (g *Gateway) openSession(p *post, out *responder) {
 	s.version.Store(&x.version)
 	s.asked.declare(x.params)
 	if limits := &p.s.cfg.Overload; !g.sessions.open(s, limits.Sessions, p.each(limits.CallerSessions)) {
-		busy(p.w, p.m.ID, "too many sessions are open; end those that are not needed")
+		g.busy(p.w, p.m.ID, "too many sessions are open; end those that are not needed")
 		return
 	}
 	p.w.Header().Set(sessionHeader, s.id)
@@ -99,17 +100,17 @@ func (g *Gateway) openSession(p *post, out *responder) {
 func (g *Gateway) session(w http.ResponseWriter, r *http.Request, at guest, id wire.ID) (*session, bool) {
 	ids := r.Header.Values(sessionHeader)
 	if len(ids) != 1 || ids[0] == "" {
-		refuseID(w, http.StatusBadRequest, id,
+		g.refuseID(w, telemetry.RefusedSession, http.StatusBadRequest, id,
 			"this request belongs to no session: send initialize first and then its "+sessionHeader+" with every request, or speak protocol version "+modernVersion)
 		return nil, false
 	}
 	if v := r.Header.Get("Mcp-Protocol-Version"); v != "" && !slices.Contains(legacyVersions, v) {
-		refuseID(w, http.StatusBadRequest, id, "Mcp-Protocol-Version is not one that a session can have")
+		g.refuseID(w, telemetry.RefusedSession, http.StatusBadRequest, id, "Mcp-Protocol-Version is not one that a session can have")
 		return nil, false
 	}
 	s := g.sessions.get(ids[0], at.owner())
 	if s == nil {
-		refuseID(w, http.StatusNotFound, id, "no such session; send initialize to open a new one")
+		g.refuseID(w, telemetry.RefusedSession, http.StatusNotFound, id, "no such session; send initialize to open a new one")
 		return nil, false
 	}
 	return s, true
@@ -118,7 +119,7 @@ func (g *Gateway) session(w http.ResponseWriter, r *http.Request, at guest, id w
 // serveGet serves the stream on which a session hears what belongs to no request.
 func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 	if r.Header.Get(sessionHeader) == "" {
-		methodNotAllowed(w, "POST")
+		g.methodNotAllowed(w, "POST")
 		return
 	}
 	s, ok := g.session(w, r, at, "")
@@ -126,12 +127,12 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 		return
 	}
 	if !accepts(r).stream {
-		refuse(w, http.StatusNotAcceptable, "Accept must allow text/event-stream")
+		g.refuse(w, telemetry.RefusedAccept, http.StatusNotAcceptable, "Accept must allow text/event-stream")
 		return
 	}
 	closed, ok := g.openStream(at)
 	if !ok {
-		busy(w, "", tooManyStreams)
+		g.busy(w, "", tooManyStreams)
 		return
 	}
 	defer closed()
@@ -185,7 +186,7 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, at guest) {
 
 func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, at guest) {
 	if r.Header.Get(sessionHeader) == "" {
-		methodNotAllowed(w, "POST")
+		g.methodNotAllowed(w, "POST")
 		return
 	}
 	if s, ok := g.session(w, r, at, ""); ok {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -73,9 +74,9 @@ func (g *Gateway) openStream(at guest) (closed func(), ok bool) {
 const tooManyStreams = "too many streams are open; close those that are not needed"
 
 // busy refuses a request for which there is no room at the moment. id is "" for what is no MCP request.
-func busy(w http.ResponseWriter, id wire.ID, text string) {
+func (g *Gateway) busy(w http.ResponseWriter, id wire.ID, text string) {
 	w.Header().Set("Retry-After", "5")
-	refuseID(w, http.StatusServiceUnavailable, id, text)
+	g.refuseID(w, telemetry.RefusedOverloaded, http.StatusServiceUnavailable, id, text)
 }
 
 // bodies is the memory that the larger request bodies may take together.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/headgate/headgate/internal/telemetry"
 	"github.com/headgate/headgate/internal/wire"
 )
 
@@ -38,6 +39,7 @@ type responder struct {
 	header http.Header // of the request
 	// challenge asks the client for scopes; it is called before anything is written.
 	challenge func(scopes []string)
+	telemetry *telemetry.Telemetry
 
 	mu     sync.Mutex // guards the fields below
 	queue  chan []byte
@@ -71,24 +73,32 @@ func (r *responder) channel() channel {
 
 // send queues a message; false when it is lost.
 func (r *responder) send(message []byte) bool {
-	event := wire.AppendEvent(nil, "", "", message)
+	sent, full := r.put(wire.AppendEvent(nil, "", "", message))
+	if full {
+		r.telemetry.MessageDropped(telemetry.TransportTCP)
+	}
+	return sent
+}
+
+// put queues an event; full says that it is lost because the client reads too slowly.
+func (r *responder) put(event []byte) (sent, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return false // nothing goes out after the answer
+		return false, false // nothing goes out after the answer
 	}
 	r.startLocked()
 	size := int64(len(event))
 	if waiting := r.waiting.Add(size); waiting > notifyBytes && waiting > size {
 		r.waiting.Add(-size)
-		return false
+		return false, true
 	}
 	select {
 	case r.queue <- event:
-		return true
+		return true, false
 	default:
 		r.waiting.Add(-size)
-		return false
+		return false, true
 	}
 }
 

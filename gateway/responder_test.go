@@ -85,7 +85,7 @@ func TestQueuesAreBoundedInBytes(t *testing.T) {
 		}
 	})
 	t.Run("stdio", func(t *testing.T) {
-		c := &stdioClient{out: make(chan []byte, 64)}
+		c := &stdioClient{g: makeGateway(t, parseConfig(t, nil), Options{}), out: make(chan []byte, 64)}
 		n := &stdioNotifier{client: c}
 		n.notify("n", huge)
 		for range 100 {
@@ -98,7 +98,7 @@ func TestQueuesAreBoundedInBytes(t *testing.T) {
 }
 
 func TestStdioNotifierAfterTheAnswer(t *testing.T) {
-	c := &stdioClient{out: make(chan []byte, 1)}
+	c := &stdioClient{g: makeGateway(t, parseConfig(t, nil), Options{}), out: make(chan []byte, 1)}
 	n := &stdioNotifier{client: c}
 	n.notify("a", nil)
 	n.notify("dropped", nil) // nobody reads

@@ -207,11 +207,13 @@ func (c *stdioClient) offer(b []byte) bool {
 
 func (c *stdioClient) line(ctx context.Context, line inputLine) {
 	if line.toolong {
+		c.g.opts.Telemetry.TurnedAway(telemetry.RefusedLarge, telemetry.TransportPipe)
 		c.send(ctx, refusal("", "the request is larger than max_body allows"))
 		return
 	}
 	m, err := wire.Parse(line.data)
 	if err != nil {
+		c.g.opts.Telemetry.TurnedAway(telemetry.RefusedMalformed, telemetry.TransportPipe)
 		c.send(ctx, malformed(err))
 		return
 	}
@@ -308,9 +310,22 @@ func (n *stdioNotifier) notify(method string, params jsontext.Value) {
 
 // send queues a message; false when it is lost.
 func (n *stdioNotifier) send(b []byte) bool {
+	sent, full := n.put(b)
+	if full {
+		n.client.g.opts.Telemetry.MessageDropped(telemetry.TransportPipe)
+	}
+	return sent
+}
+
+// put queues a message; full says that it is lost because the client does not read.
+func (n *stdioNotifier) put(b []byte) (sent, full bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.closed && n.client.offer(b)
+	if n.closed {
+		return false, false
+	}
+	sent = n.client.offer(b)
+	return sent, !sent
 }
 
 func (n *stdioNotifier) close() {

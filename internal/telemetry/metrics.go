@@ -22,6 +22,7 @@ type instruments struct {
 	serverOperation, clientOperation, serverSession, clientSession metric.Float64Histogram
 	queue, reloadDuration                                          metric.Float64Histogram
 	calls, retries, changes, reloads, limits, streams, dropped     metric.Int64Counter
+	turnedAway, messages                                           metric.Int64Counter
 	breaker                                                        metric.Int64Gauge
 	reloadTime                                                     metric.Float64Gauge
 	gauges                                                         gauges
@@ -69,6 +70,8 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		limits:          counter(metricLimits, "{call}", "Calls that a limit kept from being made."),
 		streams:         counter(metricStreams, "{stream}", "Streams that ended before they should."),
 		dropped:         counter(metricSpansDropped, "{span}", "Spans that were not exported."),
+		turnedAway:      counter(metricTurnedAway, "{request}", "What was turned away and never became a request of MCP, by reason."),
+		messages:        counter(metricMessages, "{message}", "Messages that were dropped since the client did not read."),
 		gauges: gauges{
 			inFlight: gauge(metricInFlight, "{request}", "Requests of clients that are being answered."),
 			sessions: gauge(metricSessions, "{session}", "Sessions of legacy clients that are open."),
@@ -198,6 +201,41 @@ func (t *Telemetry) StreamDropped(side, upstream string) {
 		set = append(set, keyUpstream.String(upstream))
 	}
 	t.streams.Add(context.Background(), 1, metric.WithAttributes(set...))
+}
+
+// Refusal is why something that a client sent never became a request of MCP, of which spans and the other metrics tell.
+type Refusal string
+
+// The refusals there are.
+const (
+	RefusedForbidden   Refusal = "forbidden" // host or origin
+	RefusedAnonymous   Refusal = "no_credentials"
+	RefusedCredentials Refusal = "bad_credentials"
+	RefusedUnverified  Refusal = "unverified_credentials" // the issuer's keys are not known
+	RefusedPath        Refusal = "no_such_path"
+	RefusedMethod      Refusal = "method_not_allowed"
+	RefusedContentType Refusal = "content_type"
+	RefusedAccept      Refusal = "not_acceptable"
+	RefusedLarge       Refusal = "too_large"
+	RefusedSlow        Refusal = "too_slow"
+	RefusedUnreadable  Refusal = "unreadable" // the connection broke
+	RefusedMalformed   Refusal = "malformed"  // bytes that are no message, or one that means nothing here
+	RefusedSession     Refusal = "no_session"
+	RefusedOverloaded  Refusal = "overloaded" // of large bodies, sessions or streams
+)
+
+// TurnedAway counts what was refused before it became a request.
+func (t *Telemetry) TurnedAway(why Refusal, transport string) {
+	if t != nil {
+		t.turnedAway.Add(context.Background(), 1, metric.WithAttributes(keyReason.String(string(why)), keyTransport.String(transport)))
+	}
+}
+
+// MessageDropped counts a message that a client has lost because it did not read those before.
+func (t *Telemetry) MessageDropped(transport string) {
+	if t != nil {
+		t.messages.Add(context.Background(), 1, metric.WithAttributes(keyTransport.String(transport)))
+	}
 }
 
 // ServerSession says how long a session of a client stood.

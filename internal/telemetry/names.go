@@ -61,6 +61,8 @@ const (
 	metricLimits         = "headgate.limits.hit"
 	metricStreams        = "headgate.streams.dropped"
 	metricSessions       = "headgate.sessions"
+	metricTurnedAway     = "headgate.requests.turned_away"
+	metricMessages       = "headgate.messages.dropped"
 	metricSpansDropped   = "headgate.telemetry.spans.dropped"
 
 	eventQueued   = "headgate.queued"
