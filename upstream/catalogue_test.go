@@ -305,7 +305,7 @@ func TestHostileLists(t *testing.T) {
 		}
 	})
 	t.Run("large definitions", func(t *testing.T) {
-		list := toolList{c: &Catalogue{}, names: make(map[string]bool)}
+		list := readingTools("x", &Catalogue{})
 		text := strings.Repeat("x", 1<<20)
 		taken := 0
 		for list.take(jsontext.Value(`{"name":"t` + strconv.Itoa(taken) + `","description":"` + text + `"}`)) {

@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,17 +44,21 @@ func (l *List) equal(o *List) bool {
 	})
 }
 
-// listKind is one of the lists besides that of tools (2026-07-28, server/prompts and server/resources).
+// listKind is one of the lists of a server (2026-07-28, server/tools, server/prompts and server/resources).
 type listKind struct {
 	noun       string // of one item
 	capability string
 	method     string
 	member     string // of the result
-	key        string // member of an item
 	most       int    // items taken from one server
-	optional   []optionalMember
-	of         func(*Catalogue) *List
+
+	// Of all but tools.
+	key      string // member of an item
+	optional []optionalMember
+	of       func(*Catalogue) *List
 }
+
+var toolKind = listKind{noun: "tool", capability: "tools", method: "tools/list", member: "tools", most: maxTools}
 
 // optionalMember is a member whose wrong type makes strict clients refuse the whole list, with the first
 // byte that a value of the right type may have.
@@ -67,6 +70,7 @@ const maxTemplates = 1000
 // maxKey bounds a URI, a template or the name of a prompt, in bytes.
 const maxKey = 4096
 
+// listKinds are those besides tools.
 var listKinds = []listKind{
 	{noun: "prompt", capability: "prompts", method: "prompts/list", member: "prompts", key: "name", most: maxTools,
 		optional: []optionalMember{{"title", `"`, "a string"}, {"description", `"`, "a string"}, {"arguments", `[`, "an array"},
@@ -85,7 +89,8 @@ var listKinds = []listKind{
 // readLists reads the lists that the server advertised, at the same time. One that cannot be read costs
 // itself and no other: it stays as it was, with a finding. Only a fault of the connection fails them all.
 func (u *Upstream) readLists(ctx context.Context, l *link, c *Catalogue) error {
-	readers := make([]listReader, len(listKinds))
+	readers := make([]*reading, len(listKinds))
+	lists := make([]List, len(listKinds))
 	errs := make([]error, len(listKinds)+1)
 	var wg sync.WaitGroup
 	if hasMember(l.peer.capabilities, "tools") {
@@ -95,10 +100,12 @@ func (u *Upstream) readLists(ctx context.Context, l *link, c *Catalogue) error {
 		if !hasMember(l.peer.capabilities, listKinds[i].capability) {
 			continue
 		}
-		r := &readers[i]
-		r.kind, r.server, r.keys = &listKinds[i], u.cfg.ID, make(map[string]bool)
-		r.list.TTL = -1
-		wg.Go(func() { errs[i] = u.readList(ctx, l, r) })
+		r := readingItems(&listKinds[i], u.cfg.ID, &lists[i])
+		readers[i] = r
+		wg.Go(func() {
+			errs[i] = u.readPages(ctx, l, r)
+			lists[i].TTL = r.ttl
+		})
 	}
 	wg.Wait()
 	if err := errs[len(listKinds)]; err != nil {
@@ -107,130 +114,32 @@ func (u *Upstream) readLists(ctx context.Context, l *link, c *Catalogue) error {
 	was := u.Catalogue()
 	served := hasMember(l.peer.capabilities, "tools")
 	for i := range listKinds {
-		served = served || readers[i].kind != nil && errs[i] == nil
+		served = served || readers[i] != nil && errs[i] == nil
 	}
 	for i := range listKinds {
-		k, r := &listKinds[i], &readers[i]
+		k, r := &listKinds[i], readers[i]
 		switch err := errs[i]; {
-		case r.kind == nil:
+		case r == nil:
 			continue
 		case err == nil:
 		case !served || ctx.Err() != nil || isHopFault(err) || unreachable(err) || lostOnTheWay(err) && httpStatus(err) == 0 || refusesCredentials(err):
 			return fmt.Errorf("reading %ss: %w", k.noun, err)
 		default:
 			r.findings = []Finding{{Server: u.cfg.ID, Kind: k.noun, Rule: "list", Text: "the list cannot be read: " + clip(u.redact.Replace(unprefixed(err)), 200)}}
-			if r.list = (List{TTL: minRefresh}); was != nil {
-				r.list.Items = k.of(was).Items
+			if lists[i] = (List{TTL: minRefresh}); was != nil {
+				lists[i].Items = k.of(was).Items
 			}
 		}
-		*k.of(c) = r.list
+		*k.of(c) = lists[i]
 		c.Findings = append(c.Findings, r.findings...)
 	}
 	return nil
 }
 
-// listReader takes the items of one list.
-type listReader struct {
-	kind     *listKind
-	server   string
-	list     List
-	findings []Finding
-	keys     map[string]bool
-	seen     int // items, the bad ones included
-	size     int // bytes of the definitions
-}
-
-func (r *listReader) find(key, rule, text string) {
-	r.findings = append(r.findings, Finding{Server: r.server, Kind: r.kind.noun, Tool: clip(key, 512), Rule: rule, Text: text})
-}
-
-// readList reads all pages of one list, within one limit for the whole of it.
-func (u *Upstream) readList(ctx context.Context, l *link, r *listReader) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ListTimeout, errListTimeout)
-	defer cancel()
-	k := r.kind
-	cursors := make(map[string]bool)
-	var cursor jsontext.Value
-	for page := 0; ; page++ {
-		if page == maxPages {
-			r.find("", "pages", fmt.Sprintf("the list did not end after %d pages; what came before is served", maxPages))
-			return nil
-		}
-		result, err := u.listPage(ctx, l, k.method, cursor)
-		var rpc *rpcError
-		switch {
-		case errors.As(err, &rpc) && rpc.code == wire.CodeMethodNotFound:
-			// Servers with resources need not have templates, and some say so in this way.
-			if k.method != "resources/templates/list" {
-				r.find("", "capability", "the server advertises "+k.capability+" but does not know "+k.method)
-			}
-			return nil
-		case errors.Is(err, errListTimeout) && page > 0:
-			r.find("", "pages", fmt.Sprintf("the list did not end within %v; the pages that came before are served", u.opts.ListTimeout))
-			return nil
-		case err != nil:
-			return err
-		}
-		limitTTL(&r.list.TTL, result)
-		raw, _ := result.Get(k.member)
-		defs, err := wire.Array(raw)
-		if err != nil {
-			return fmt.Errorf("%s: %w", k.method, err)
-		}
-		for _, def := range defs {
-			if !r.take(def) {
-				return nil
-			}
-		}
-		next, ok := result.Get("nextCursor")
-		switch {
-		case !ok || string(next) == "null":
-			return nil
-		case next.Kind() != '"':
-			r.find("", "cursor", "nextCursor is not a string; the list ends there")
-			return nil
-		case cursors[string(next)]:
-			r.find("", "cursor", "the server repeated a cursor; the list ends there")
-			return nil
-		}
-		cursors[string(next)] = true
-		cursor = next.Clone()
-	}
-}
-
-// take adds one item, or a finding that says why not. It reports false when no more can be taken.
-func (r *listReader) take(def jsontext.Value) bool {
-	if r.seen++; r.seen > r.kind.most {
-		r.find("", "items", fmt.Sprintf("the server lists more than %d; the rest is withheld", r.kind.most))
-		return false
-	}
-	if r.size += len(def); r.size > maxBytes {
-		r.find("", "items", fmt.Sprintf("the definitions are larger than %d bytes; the rest is withheld", maxBytes))
-		return false
-	}
-	item, err := r.inspect(def)
-	var bad *toolError
-	switch {
-	case errors.As(err, &bad):
-		key := item.Key
-		if key == "" {
-			key = fmt.Sprintf("#%d", r.seen)
-		}
-		r.find(key, bad.rule, bad.text+"; the "+r.kind.noun+" is withheld")
-	case r.keys[item.Key]:
-		r.find(item.Key, "duplicate_name", "the server lists it more than once; the first one is served")
-	default:
-		r.keys[item.Key] = true
-		r.list.Items = append(r.list.Items, item)
-	}
-	return true
-}
-
 // inspect reads a definition as far as Headgate needs it, repairs what can be repaired by adding, and
 // refuses with a *toolError what would harm the clients that list it.
-func (r *listReader) inspect(def jsontext.Value) (Listed, error) {
+func (k *listKind) inspect(r *reading, def jsontext.Value) (Listed, error) {
 	var item Listed
-	k := r.kind
 	obj, err := wire.ParseObject(def)
 	if err != nil {
 		return item, &toolError{"definition", "the definition is not a JSON object with unique names"}

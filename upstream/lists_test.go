@@ -49,13 +49,14 @@ func TestInspectListed(t *testing.T) {
 		{"resource template", `{"uriTemplate":"r://{` + strings.Repeat("a,", 1001) + `a}","name":"n"}`, "uri_template", "-"},
 	} {
 		i := slices.IndexFunc(listKinds, func(k listKind) bool { return k.noun == tt.kind })
-		r := &listReader{kind: &listKinds[i], server: "srv", keys: map[string]bool{}}
+		var list List
+		r := readingItems(&listKinds[i], "srv", &list)
 		r.take([]byte(tt.def))
 		switch {
-		case tt.want == "" && len(r.list.Items) != 0, tt.want != "" && len(r.list.Items) != 1:
-			t.Errorf("%s: %d are served", clip(tt.def, 200), len(r.list.Items))
-		case len(tt.want) > 1 && string(r.list.Items[0].Definition) != tt.want:
-			t.Errorf("%s: served as %s", tt.def, r.list.Items[0].Definition)
+		case tt.want == "" && len(list.Items) != 0, tt.want != "" && len(list.Items) != 1:
+			t.Errorf("%s: %d are served", clip(tt.def, 200), len(list.Items))
+		case len(tt.want) > 1 && string(list.Items[0].Definition) != tt.want:
+			t.Errorf("%s: served as %s", tt.def, list.Items[0].Definition)
 		}
 		if tt.rule == "" && len(r.findings) != 0 || tt.rule != "" && !slices.ContainsFunc(r.findings, func(f Finding) bool { return f.Rule == tt.rule && f.Kind == tt.kind && f.Server == "srv" }) {
 			t.Errorf("%s: findings %+v, want %q", clip(tt.def, 200), r.findings, tt.rule)
