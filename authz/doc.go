@@ -4,5 +4,5 @@
 // a Limiter, how much of it. All three are made of the plain data of configs; the policy and the authenticator are
 // immutable, so that a new configuration gets new ones.
 //
-// It may import configs, and never upstream, naming or gateway.
+// It may import configs and internal packages, and never upstream, naming or gateway.
 package authz

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/document"
 )
 
 const (
@@ -32,8 +32,6 @@ const (
 	// keyPace and keyBurst bound the fetches that tokens can cause, since anybody can make up a key id.
 	keyPace  = 10 * time.Second
 	keyBurst = 3
-	// maxDocument bounds an issuer's metadata and its key set, in bytes.
-	maxDocument = 1 << 20
 	// minRSA is the least size of an RSA key, in bits (RFC 7518, section 3.3).
 	minRSA = 2048
 )
@@ -244,20 +242,7 @@ func (i *issuer) get(ctx context.Context, at string, to any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("HTTP %d", resp.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("reading the answer: %w", err)
-	case len(body) > maxDocument:
-		return fmt.Errorf("the answer has more than %d bytes", maxDocument)
-	case json.Unmarshal(body, to) != nil:
-		return errors.New("the answer is not the JSON that was expected")
-	}
-	return nil
+	return document.Read(resp, to)
 }
 
 // secured is the client with one rule more: no redirect leads from https to http.

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/time/rate"
 
 	"github.com/headgate/headgate/configs"
+	"github.com/headgate/headgate/internal/document"
 )
 
 // TestRotation goes through an issuer's change of keys.
@@ -20,6 +22,7 @@ func TestRotation(t *testing.T) {
 	p := newIDP(t, first)
 	a := newAuth(t, &configs.Auth{JWT: []configs.JWT{jwtConfig(p.URL)}}, &logBuffer{})
 	i := a.issuers[p.URL]
+	i.pace = rate.NewLimiter(rate.Every(time.Hour), keyBurst) // which does not fill up while a slow machine thinks
 	start(t, a)
 	ready(t, a, p.URL)
 	accepted := func(s signer) bool {
@@ -181,7 +184,7 @@ func TestDiscovery(t *testing.T) {
 		{"keys in a file", map[string]any{"issuer": p.URL, "jwks_uri": "file:///etc/passwd"}, "not an https URL"},
 		{"not the right types", map[string]any{"issuer": 7}, "not the JSON"},
 		{"keys that are no set", map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/.well-known/openid-configuration"}, "has no keys"},
-		{"too large", map[string]any{"issuer": p.URL, "x": strings.Repeat("x", maxDocument)}, "more than"},
+		{"too large", map[string]any{"issuer": p.URL, "x": strings.Repeat("x", document.MaxSize)}, "more than"},
 	}
 	a := newAuth(t, &configs.Auth{JWT: []configs.JWT{jwtConfig(p.URL)}}, &logBuffer{})
 	i := a.issuers[p.URL]

@@ -2,10 +2,8 @@ package oauth
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,14 +11,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/oauth2"
+
+	"github.com/headgate/headgate/internal/document"
 )
 
-const (
-	// maxDocument bounds a metadata document, in bytes.
-	maxDocument = 1 << 20
-	// maxServers bounds how many authorization servers of one resource are tried.
-	maxServers = 4
-)
+// maxServers bounds how many authorization servers of one resource are tried.
+const maxServers = 4
 
 // discover finds the token endpoint of the server that Headgate needs tokens for (2026-07-28, basic/
 // authorization, "Authorization Server Discovery"): the server names its metadata when it refuses a request,
@@ -159,18 +155,5 @@ func (t *Tokens) fetch(ctx context.Context, at string, to any) error {
 	if err != nil {
 		return reached(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("HTTP %d", resp.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return errors.New("the answer broke off")
-	case len(body) > maxDocument:
-		return fmt.Errorf("the answer has more than %d bytes", maxDocument)
-	case json.Unmarshal(body, to) != nil:
-		return errors.New("the answer is not the JSON that was expected")
-	}
-	return nil
+	return document.Read(resp, to)
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headgate/headgate/internal/document"
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/secret"
 )
@@ -196,7 +197,7 @@ func TestDiscovery(t *testing.T) {
 		}, "there are too many"},
 		{"by plain http", func(p *protected) { p.challenge = `Bearer resource_metadata="http://192.0.2.1/"` }, "not an https URL"},
 		{"not JSON", func(p *protected) { p.document = "<html>" }, "not the JSON"},
-		{"endless", func(p *protected) { p.document = `"` + strings.Repeat("x", maxDocument+1) }, "more than"},
+		{"endless", func(p *protected) { p.document = `"` + strings.Repeat("x", document.MaxSize+1) }, "more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
