@@ -16,12 +16,15 @@ import (
 
 // breaker keeps calls from a server that keeps failing. It opens when the hop failed several times in a
 // row, or for half of many calls; then calls are answered at once, and it is a probe of Headgate's own,
-// never a caller's call, that finds out whether the server is back.
+// never a caller's call, that finds out whether the server is back. A call that timed out is no failure by
+// itself: one caller may keep calling a tool that hangs. It counts if the server does not answer a probe either.
 type breaker struct {
 	cb      *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: there is none
 	openFor time.Duration
 	moved   chan struct{} // capacity 1: the state changed
 	opened  atomic.Int64  // when it last opened, in Unix nanoseconds
+	// suspects are the verdicts on calls that timed out, until a probe has told what they are.
+	suspects chan func(error)
 }
 
 const (
@@ -29,13 +32,15 @@ const (
 	// number of calls in it that a share says anything about.
 	breakerWindow = 30 * time.Second
 	breakerSample = 20
+	// breakerSuspects is how many calls that timed out wait for a probe; one answers for all of them.
+	breakerSuspects = 64
 )
 
 // errNeutral stands for an end of a call that says nothing of the hop.
 var errNeutral = errors.New("says nothing of the hop")
 
 func newBreaker(cfg configs.Breaker) *breaker {
-	b := &breaker{openFor: cfg.OpenFor, moved: make(chan struct{}, 1)}
+	b := &breaker{openFor: cfg.OpenFor, moved: make(chan struct{}, 1), suspects: make(chan func(error), breakerSuspects)}
 	if cfg.Failures == 0 {
 		return b
 	}
@@ -101,7 +106,38 @@ func (u *Upstream) hopOutcome(err error, began time.Time) error {
 	return errNeutral
 }
 
-// probeBreaker closes the breaker once the server answers again. It runs until ctx ends.
+// judge tells the breaker how the hop did in a call; done is what its enter returned.
+func (u *Upstream) judge(done func(error), hop error) {
+	if timedOut(hop) {
+		select {
+		case u.breaker.suspects <- done:
+		default: // enough of them wait
+			done(errNeutral)
+		}
+		return
+	}
+	done(hop)
+}
+
+// confirm probes the server, and takes calls that timed out for failures of the hop if it does not answer.
+func (u *Upstream) confirm(ctx context.Context, suspects ...func(error)) {
+	for len(u.breaker.suspects) > 0 {
+		suspects = append(suspects, <-u.breaker.suspects)
+	}
+	verdict := u.ping(ctx)
+	if ctx.Err() != nil {
+		return // nobody asks any more
+	}
+	if verdict == nil {
+		verdict = errNeutral
+	}
+	for _, done := range suspects {
+		done(verdict)
+	}
+}
+
+// probeBreaker closes the breaker once the server answers again, and finds out what calls that timed out say of the
+// server. It runs until ctx ends.
 func (u *Upstream) probeBreaker(ctx context.Context) {
 	b := u.breaker
 	if b.cb == nil {
@@ -135,6 +171,8 @@ func (u *Upstream) probeBreaker(ctx context.Context) {
 		default:
 			select {
 			case <-b.moved:
+			case done := <-b.suspects:
+				u.confirm(ctx, done)
 			case <-ctx.Done():
 				return
 			}
@@ -159,7 +197,8 @@ func (u *Upstream) ping(ctx context.Context) error {
 	}
 	_, err := l.roundTrip(ctx, &request{id: u.ids.Add(1), method: method, params: l.peer.params(nil, nil, nil)})
 	var hop *hopError
-	if errors.As(err, &hop) {
+	if err == nil || errors.As(err, &hop) {
+		u.answered.Store(time.Now().UnixNano())
 		return nil
 	}
 	return err

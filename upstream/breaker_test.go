@@ -11,12 +11,15 @@ import (
 	"github.com/headgate/headgate/internal/mcptest"
 )
 
-// flaky is a server whose calls fail while it is bad; it counts what asks for a sign of life.
+// flaky is a server whose calls fail while it is bad.
 type flaky struct {
 	mcptest.Server
-	bad    atomic.Bool
-	probes atomic.Int64
+	bad  atomic.Bool
+	deaf atomic.Bool // what asks for a sign of life hangs
 }
+
+// probes counts what asked for a sign of life.
+func (f *flaky) probes() int { return f.Count("ping") + f.Count("server/discover") }
 
 func newFlaky(era string) *flaky {
 	f := &flaky{}
@@ -35,9 +38,12 @@ func newFlaky(era string) *flaky {
 	}
 	f.OnRequest = func(c *mcptest.Call) bool {
 		if c.Method == "ping" || c.Method == "server/discover" {
-			f.probes.Add(1)
-			if f.bad.Load() {
+			switch {
+			case f.bad.Load():
 				c.Reset()
+				return true
+			case f.deaf.Load():
+				<-c.Ctx.Done()
 				return true
 			}
 		}
@@ -69,8 +75,8 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("the breaker is %s", s)
 		}
 		// Only probes reach the server, and while they fail nothing else does.
-		before := f.probes.Load()
-		awaitAt(t, &f.Server, "two probes", func() bool { return f.probes.Load() >= before+2 })
+		before := f.probes()
+		awaitAt(t, &f.Server, "two probes", func() bool { return f.probes() >= before+2 })
 		_, err = r.call("call", `{}`)
 		wantFailure(t, err, failure.BreakerOpen, failure.NotStarted)
 		if n := f.Executions("call"); n != ran {
@@ -83,41 +89,87 @@ func TestBreaker(t *testing.T) {
 }
 
 // TestWhatOpensNoBreaker: what the server says is no failure of the hop, nor is a call that its client
-// gave up or that was slow while others were not.
+// gave up or that was slow by itself.
 func TestWhatOpensNoBreaker(t *testing.T) {
 	t.Parallel()
-	f := newFlaky(mcptest.Modern)
-	cfg, opts := overHTTP(t, &f.Server)
-	cfg.Breaker.Failures, cfg.Breaker.OpenFor, cfg.CallTimeout = 2, time.Minute, 3*time.Second
-	r := up(t, cfg, opts)
-	for range 3 {
-		r.mustCall("isError", `{}`)
-		if reply, err := r.call("error", `{}`); err != nil || reply.Error == nil {
-			t.Errorf("%v %v", reply, err)
-		}
-	}
-	var hanging sync.WaitGroup
-	for range 3 {
-		hanging.Go(func() {
-			_, err := r.call("hang", `{}`)
-			if got := failure.As(err); got == nil || got.Reason != failure.Timeout {
-				t.Errorf("got %v, want a timeout", err)
+	bothEras(t, func(t *testing.T, era string) {
+		f := newFlaky(era)
+		cfg, opts := overHTTP(t, &f.Server)
+		cfg.Breaker.Failures, cfg.Breaker.OpenFor = 2, time.Hour
+		r := up(t, cfg, opts)
+		for range 3 {
+			r.mustCall("isError", `{}`)
+			if reply, err := r.call("error", `{}`); err != nil || reply.Error == nil {
+				t.Errorf("%v %v", reply, err)
 			}
-		})
-	}
-	awaitAt(t, &f.Server, "the hanging calls", func() bool { return f.Executions("hang") == 3 })
-	r.mustCall("call", `{}`)
-	hanging.Wait()
-	r.mustCall("call", `{}`)
-	if s := r.Status().Breaker; s != "closed" {
-		t.Errorf("the breaker is %s", s)
-	}
-	for range 2 { // nothing is answered meanwhile: now it is the server that hangs
-		_, err := r.call("hang", `{}`)
-		wantFailure(t, err, failure.Timeout, failure.Unknown)
-	}
-	_, err := r.call("call", `{}`)
-	wantFailure(t, err, failure.BreakerOpen, failure.NotStarted)
+		}
+		alarms := r.byHand()
+		hang := func(n int) (*handAlarm, <-chan error) {
+			failed := r.inBackground(r.toolCall("hang", `{}`))
+			awaitAt(t, &f.Server, "the hanging call", func() bool { return f.Executions("hang") == n })
+			return <-alarms, failed
+		}
+		// While others are answered, nothing is asked.
+		probes := f.probes()
+		var rings []*handAlarm
+		var failures []<-chan error
+		for n := range 3 {
+			alarm, failed := hang(n + 1)
+			rings, failures = append(rings, alarm), append(failures, failed)
+		}
+		r.mustCall("call", `{}`)
+		<-alarms
+		for i := range rings {
+			rings[i].ring()
+			wantFailure(t, <-failures[i], failure.Timeout, failure.Unknown)
+		}
+		r.mustCall("call", `{}`)
+		<-alarms
+		if n := f.probes(); n != probes || r.Status().Breaker != "closed" {
+			t.Errorf("%d probes, and the breaker is %s", n-probes, r.Status().Breaker)
+		}
+		// With nothing else in flight the server is asked, and answers: the tool hangs, and it does not.
+		for n := range 5 {
+			alarm, failed := hang(4 + n)
+			rung := time.Now().UnixNano()
+			alarm.ring()
+			wantFailure(t, <-failed, failure.Timeout, failure.Unknown)
+			eventually(t, "the answer to a probe", func() bool { return r.answered.Load() >= rung })
+		}
+		if n := f.probes() - probes; n != 5 {
+			t.Errorf("%d probes of 5 calls", n)
+		}
+		r.mustCall("call", `{}`)
+		if s := r.Status().Breaker; s != "closed" {
+			t.Errorf("the breaker is %s", s)
+		}
+	})
+}
+
+// TestHangingServerOpensTheBreaker: where calls time out and a probe gets no answer either, it is the server that hangs.
+func TestHangingServerOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	bothEras(t, func(t *testing.T, era string) {
+		f := newFlaky(era)
+		cfg, opts := overHTTP(t, &f.Server)
+		cfg.Breaker.Failures, cfg.Breaker.OpenFor = 3, time.Hour
+		cfg.ConnectTimeout = time.Second // that of a probe
+		r := up(t, cfg, opts)
+		f.deaf.Store(true)
+		alarms := r.byHand()
+		for n := range 3 {
+			failed := r.inBackground(r.toolCall("hang", `{}`))
+			awaitAt(t, &f.Server, "the hanging call", func() bool { return f.Executions("hang") == n+1 })
+			(<-alarms).ring()
+			wantFailure(t, <-failed, failure.Timeout, failure.Unknown)
+		}
+		r.await("the breaker to open", func() bool { return r.Status().Breaker == "open" })
+		_, err := r.call("call", `{}`)
+		wantFailure(t, err, failure.BreakerOpen, failure.NotStarted)
+		if n := f.Executions("call"); n != 0 {
+			t.Errorf("%d calls reached a server whose breaker is open", n)
+		}
+	})
 }
 
 func TestConcurrencyCap(t *testing.T) {

@@ -95,7 +95,7 @@ func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 		return nil, &failure.Failure{Server: u.cfg.ID, Reason: failure.BreakerOpen, Outcome: failure.NotStarted, RetryAfter: wait}
 	}
 	hop := errNeutral
-	defer func() { done(hop) }()
+	defer func() { u.judge(done, hop) }()
 	queued := time.Now()
 	release, waited, err := u.slots.take(ctx, u.cfg.ID)
 	if waited {
