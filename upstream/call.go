@@ -238,6 +238,11 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		}
 	case lostOnTheWay(err):
 		k.lost = cmp.Or(k.lost, err)
+		select {
+		case <-l.lost():
+			u.dropLink(l, err) // whoever is told of the loss meets the link no more
+		default:
+		}
 		if !k.tries.safe {
 			break
 		}

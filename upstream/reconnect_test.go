@@ -213,6 +213,9 @@ func TestChildThatDiesInACall(t *testing.T) {
 	if !strings.Contains(err.Error(), "the process ended: exit status 1") {
 		t.Errorf("error %v", err)
 	}
+	if got := r.Status(); got.State == Up && got.Restarts == 0 {
+		t.Error("the call was told of the loss, and the server still counts as up")
+	}
 	r.mustCall("echo", `{}`)
 }
 
