@@ -108,15 +108,15 @@ func (u *Upstream) hopOutcome(err error, began time.Time) error {
 
 // judge tells the breaker how the hop did in a call; done is what its enter returned.
 func (u *Upstream) judge(done func(error), hop error) {
-	if timedOut(hop) {
-		select {
-		case u.breaker.suspects <- done:
-		default: // enough of them wait
-			done(errNeutral)
-		}
+	if u.breaker.cb == nil || !timedOut(hop) {
+		done(hop)
 		return
 	}
-	done(hop)
+	select {
+	case u.breaker.suspects <- done:
+	default: // enough of them wait
+		done(errNeutral)
+	}
 }
 
 // confirm probes the server, and takes calls that timed out for failures of the hop if it does not answer.
