@@ -47,6 +47,7 @@ func TestGaugesFollow(t *testing.T) {
 	x.NotifyToolsChanged()
 	g.awaitMetric(3, "headgate_catalogue_tools", "headgate_upstream", "x")
 	g.awaitMetric(2, "headgate_catalogue_changes_total", "headgate_upstream", "x")
+	g.awaitTool("x_block", false) // the metrics are ahead of what is served
 	x.SetTools([]mcptest.Tool{b.tool})
 	x.NotifyToolsChanged()
 	g.awaitTool("x_block", true)

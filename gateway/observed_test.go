@@ -143,16 +143,21 @@ func hasLabels(m *dto.Metric, labels []string) bool {
 // accessLine waits for the line of a request id.
 func (g *gate) accessLine(id string) map[string]any {
 	g.t.Helper()
-	for line := range strings.Lines(g.log.String()) {
-		var m map[string]any
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			g.t.Fatalf("%s: %v", line, err)
+	var found map[string]any
+	poll(g.t, "the line of request "+id, func() bool {
+		for line := range strings.Lines(g.log.String()) {
+			var m map[string]any
+			if err := json.Unmarshal([]byte(line), &m); err != nil {
+				g.t.Fatalf("%s: %v", line, err)
+			}
+			if m["request_id"] == id {
+				found = m
+				return true
+			}
 		}
-		if m["request_id"] == id {
-			return m
-		}
-	}
-	return nil
+		return false
+	})
+	return found
 }
 
 // traced is a modern call with trace context in _meta, by a caller with a key, or by nobody.

@@ -377,9 +377,7 @@ func TestAnswersAreNotCrossed(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if n := g.talks.waiting.count(); n != 0 || len(g.talks.all) != 0 {
-		t.Errorf("%d calls wait, %d are known", n, len(g.talks.all))
-	}
+	g.waits(0)
 }
 
 // TestOneClient: where there is one client, a server on a shared stream may ask it, and nobody else.
