@@ -41,12 +41,7 @@ var badExporters = map[string]struct {
 }
 
 func closedPort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
+	return "http://" + mcptest.Reserve(t)
 }
 
 // silentPort accepts connections and never says a word.

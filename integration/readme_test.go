@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/mcptest"
 )
 
 // The README's commands are run from the top of the repository, in one shell, in their order. A block
@@ -161,13 +162,9 @@ func freePorts(t *testing.T) *strings.Replacer {
 	t.Helper()
 	var pairs []string
 	for _, port := range []string{"8080", "8081"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
+		addr := mcptest.Reserve(t)
 		for _, host := range []string{"127.0.0.1:", "localhost:"} {
-			pairs = append(pairs, host+port, l.Addr().String())
+			pairs = append(pairs, host+port, addr)
 		}
 	}
 	return strings.NewReplacer(pairs...)

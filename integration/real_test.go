@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/mcptest"
 )
 
 // binary is the built program, npm the folder of the real servers.
@@ -137,12 +139,7 @@ func startNodeServer(t *testing.T, transport string) string {
 // freeAddr is an address that nobody listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	return l.Addr().String()
+	return mcptest.Reserve(t)
 }
 
 // awaitListener waits until somebody listens on an address.

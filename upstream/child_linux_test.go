@@ -270,10 +270,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Errorf("%s: %+v", name, r.Status())
 		}
 	}
+	m, l, s := modern.StartHTTP(t), legacy.StartHTTP(t), legacy.StartSSE(t)
 	all := func() {
 		cycle("child", run(t, childOf(mcptest.ChildSpec{ListChanged: true}), Options{}))
 		cycle("embedded", run(t, settings(), piped(modern)))
-		m, l, s := modern.StartHTTP(t), legacy.StartHTTP(t), legacy.StartSSE(t)
+		m.Start()
+		l.Start()
+		s.Start()
 		cycle("modern", run(t, httpAt(m.URL), Options{}))
 		cycle("legacy", run(t, httpAt(l.URL), Options{}))
 		cycle("sse", run(t, httpAt(s.URL), Options{}))

@@ -119,11 +119,7 @@ func TestFailuresOfAnotherServer(t *testing.T) {
 		_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
 		_ = c.Close()
 	})
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := mcptest.Reserve(t)
 	const not = "not as the admin address of a Headgate"
 	for _, c := range []struct{ name, addr, want string }{
 		{"html", stranger(200, "text/html", "<p>hi"), not},
@@ -133,7 +129,7 @@ func TestFailuresOfAnotherServer(t *testing.T) {
 		{"other not found", stranger(404, "application/json", `{"error":"x"}`), not},
 		{"redirect", stranger(302, "application/json", `{}`), not},
 		{"not HTTP", raw, not},
-		{"nothing listens", closed.Addr().String(), "nothing listens at " + closed.Addr().String()},
+		{"nothing listens", closed, "nothing listens at " + closed},
 		{"no port", "127.0.0.1", "is not host:port"},
 		{"port 0", "127.0.0.1:0", "has port 0"},
 	} {

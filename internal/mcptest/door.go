@@ -18,8 +18,8 @@ type door struct {
 	busy map[net.Conn]bool // the other ones
 }
 
-// hangUp ends every connection from this side, and waits until the client has ended it too, for a second at
-// most. A client whose kernel alone knows that its connection has ended would still send a request on it, and
+// hangUp ends every connection from this side, and waits until the client has ended it too, for ten seconds
+// at most. A client whose kernel alone knows that its connection has ended would still send a request on it, and
 // could not tell whether the request was read.
 func (h *HTTP) hangUp() {
 	h.door.mu.Lock()
@@ -29,7 +29,7 @@ func (h *HTTP) hangUp() {
 	for _, c := range all {
 		ended.Go(func() {
 			_ = c.(*net.TCPConn).CloseWrite()
-			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			_, _ = io.Copy(io.Discard, c)
 		})
 	}

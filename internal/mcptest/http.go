@@ -42,14 +42,14 @@ func (s *Server) StartHTTP(t testing.TB) *HTTP {
 
 func start(t testing.TB, path string, handler func(*HTTP, http.ResponseWriter, *http.Request)) *HTTP {
 	t.Helper()
-	h := &HTTP{t: t, addr: "127.0.0.1:0", handler: handler, stopped: true}
+	h := &HTTP{t: t, addr: Reserve(t), handler: handler, stopped: true}
 	h.Start()
 	h.URL = "http://" + h.addr + path
 	t.Cleanup(h.Stop)
 	return h
 }
 
-// Start listens again on the port that Stop gave up. Sessions are still known;
+// Start listens again on the port, which nobody else had meanwhile. Sessions are still known;
 // see Server.Forget.
 func (h *HTTP) Start() {
 	h.t.Helper()
@@ -63,7 +63,7 @@ func (h *HTTP) Start() {
 		h.t.Fatalf("listening on %s: %v", h.addr, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h.addr, h.listener, h.cancel, h.stopped = ln.Addr().String(), ln, cancel, false
+	h.listener, h.cancel, h.stopped = ln, cancel, false
 	h.server = &http.Server{
 		Handler:     http.HandlerFunc(h.serve),
 		BaseContext: func(net.Listener) context.Context { return ctx },
