@@ -119,7 +119,7 @@ func TestDroppedMessages(t *testing.T) {
 	g := &gate{Gateway: gateway, t: t}
 	const dropped = "headgate_messages_dropped_total"
 	w := &heldRecorder{ResponseRecorder: httptest.NewRecorder(), hold: make(chan struct{})}
-	r := newResponder(w, acceptable{json: true, stream: true})
+	r := newResponder(w, nil, acceptable{json: true, stream: true})
 	r.telemetry = gateway.opts.Telemetry
 	sent := 0
 	for range 2 * notifyQueue {
