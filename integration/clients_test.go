@@ -34,6 +34,15 @@ type seen struct {
 	Progress []int64
 }
 
+// nodeClients are the programs in npm/ on the TypeScript SDK, how they are told which era to speak, and the version that
+// comes of it in front of Headgate.
+var nodeClients = []struct{ driver, mode, version string }{
+	{"client-v1.mjs", "legacy", "2025-11-25"},
+	{"client-v2.mjs", "legacy", "2025-11-25"},
+	{"client-v2.mjs", "auto", "2026-07-28"},
+	{"client-v2.mjs", "2026-07-28", "2026-07-28"},
+}
+
 func TestRealClients(t *testing.T) {
 	w := newWorld(t)
 	p := startHeadgate(t, w.config)
@@ -74,38 +83,41 @@ func TestRealClients(t *testing.T) {
 			check(t, runGoSDK(t, version, &mcp.CommandTransport{Command: exec.Command(stdio[0], stdio[1:]...)}), withAsking, version, false)
 		})
 	}
-	for _, c := range []struct{ driver, mode, version string }{
-		{"client-v1.mjs", "legacy", "2025-11-25"},
-		{"client-v2.mjs", "legacy", "2025-11-25"},
-		{"client-v2.mjs", "auto", "2026-07-28"},
-		{"client-v2.mjs", "2026-07-28", "2026-07-28"},
-	} {
+	for _, c := range nodeClients {
 		t.Run(c.driver+"/"+c.mode+"/http", func(t *testing.T) {
-			check(t, runNode(t, c.driver, c.mode, p.endpoint), tools, c.version, true)
+			check(t, runCalls(t, c.driver, c.mode, p.endpoint), tools, c.version, true)
 		})
 		t.Run(c.driver+"/"+c.mode+"/stdio", func(t *testing.T) {
-			check(t, runNode(t, c.driver, append([]string{c.mode}, stdio...)...), withAsking, c.version, true)
+			check(t, runCalls(t, c.driver, append([]string{c.mode}, stdio...)...), withAsking, c.version, true)
 		})
 	}
 	p.stop(t)
 }
 
-// runNode runs one of the programs in npm/ on the TypeScript SDK.
-func runNode(t *testing.T, driver string, args ...string) (got seen) {
+// runCalls has one of the programs in npm/ go through the steps about tools.
+func runCalls(t *testing.T, driver string, args ...string) (got seen) {
+	t.Helper()
+	out := runNode(t, nil, driver, append([]string{"calls"}, args...)...)
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%s: %v: %s", driver, err, out)
+	}
+	return got
+}
+
+// runNode runs one of the programs in npm/ on the TypeScript SDK, and returns what it prints.
+func runNode(t *testing.T, env []string, driver string, args ...string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", append([]string{filepath.Join(npm, driver)}, args...)...)
 	cmd.Dir = npm
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", driver, err, out)
 	}
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%s: %v: %s", driver, err, out)
-	}
-	return got
+	return out
 }
 
 func runGoSDK(t *testing.T, version string, transport mcp.Transport) (got seen) {

@@ -24,14 +24,18 @@ var blobText = regexp.MustCompile(`"blob":"([A-Za-z0-9+/=]+)"`)
 
 // timeless is an answer without the time of day, and without the hints that only modern clients get.
 func timeless(r reply) string {
-	s := blobText.ReplaceAllStringFunc(r.String(), func(m string) string {
+	return withoutTime(strings.Replace(r.String(), `"ttlMs":0,"cacheScope":"private",`, "", 1))
+}
+
+// withoutTime is JSON text of the everything server without the time of day.
+func withoutTime(s string) string {
+	s = blobText.ReplaceAllStringFunc(s, func(m string) string {
 		b, err := base64.StdEncoding.DecodeString(blobText.FindStringSubmatch(m)[1])
 		if err != nil || !strings.HasPrefix(string(b), "Resource ") {
 			return m
 		}
 		return `"blob of":"` + string(b) + `"`
 	})
-	s = strings.Replace(s, `"ttlMs":0,"cacheScope":"private",`, "", 1)
 	return clock.ReplaceAllString(s, "TIME")
 }
 

@@ -1,12 +1,14 @@
 // A client on version 1 of the TypeScript SDK.
-// Usage: node client-v1.mjs legacy URL | node client-v1.mjs legacy COMMAND ARG...
+// Usage: node client-v1.mjs STEPS legacy URL | node client-v1.mjs STEPS legacy COMMAND ARG...
+// STEPS is calls or reads.
 
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { run } from './steps.mjs';
+import { ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 
-const [, target, ...args] = process.argv.slice(2);
+const [steps, , target, ...args] = process.argv.slice(2);
+const { run } = await import(`./${steps}.mjs`);
 const transport = target.startsWith('http')
   ? new StreamableHTTPClientTransport(new URL(target))
   : new StdioClientTransport({ command: target, args, stderr: 'ignore' });
@@ -21,4 +23,14 @@ transport.setProtocolVersion = (v) => {
 
 const client = new Client({ name: 'integration', version: '1' });
 await client.connect(transport);
-await run(client, version, (params, onprogress) => client.callTool(params, undefined, { onprogress }));
+await run({
+  client,
+  version,
+  call: (params, onprogress) => client.callTool(params, undefined, { onprogress }),
+  onUpdate: (heard) =>
+    client.setNotificationHandler(ResourceUpdatedNotificationSchema, (n) => heard(n.params.uri)),
+  watch: async (uri) => {
+    await client.subscribeResource({ uri });
+    return () => client.unsubscribeResource({ uri });
+  },
+});

@@ -1,11 +1,11 @@
-// The steps that every client goes through; what it was given is printed as one JSON object.
+// Steps about tools, which every client goes through; what it was given is printed as one JSON object.
 
 import { setTimeout } from 'node:timers/promises';
 
 const servers = ['everything_', 'files_', 'memory_', 'old_', 'web_'];
 
-// client: a connected client. call(params, onprogress) calls a tool.
-export async function run(client, version, call) {
+// client is connected; call(params, onprogress) calls a tool.
+export async function run({ client, version, call }) {
   const seen = { version, progress: [] };
 
   // A server that was just started may still be missing.
