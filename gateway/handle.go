@@ -250,7 +250,7 @@ func (x *exchange) call() *upstream.Call {
 		LogLevel:     x.logLevel,
 		Progress:     x.progress,
 		Header:       x.header,
-		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name()},
+		Caller:       upstream.Caller{Key: x.caller.Key(), Token: x.caller.Token(), Session: x.session.name(), PerRequest: x.era == upstream.Modern},
 		Notify:       x.notify,
 		Account:      &x.account,
 	}

@@ -99,6 +99,51 @@ func TestCapabilitiesAreHonest(t *testing.T) {
 	})
 }
 
+// TestCapabilitiesOfSharedSessions: a legacy server's session that is shared by clients which differ in what they can
+// do, or by requests which do, begins with all that can be brought to any of them. What the first one lacks, the next
+// can be asked.
+func TestCapabilitiesOfSharedSessions(t *testing.T) {
+	const bridged = `{"elicitation":{"form":{},"url":{}},"sampling":{"context":{},"tools":{}},"roots":{}}`
+	const args = `{"ask":[` + askName + `]}`
+	for _, kind := range []string{"http", "sse", "stdio"} {
+		for _, session := range []string{"caller", "client"} {
+			t.Run(kind+", session: "+session, func(t *testing.T) {
+				s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{asking()}}
+				entries, o := map[string]string{}, Options{}
+				switch own := `"session":"` + session + `"`; kind {
+				case "http":
+					entries["x"] = entry(s.StartHTTP(t), own)
+				case "sse":
+					entries["x"] = entry(s.StartSSE(t), `"type":"sse"`, own)
+				default:
+					entries["x"], o.Embedded = `{"command":"embedded",`+own+`}`, embed("x", s)
+				}
+				g := launch(t, parseConfig(t, entries), o)
+				for client, send := range modernSenders(g) {
+					if got := send("1", callParams("x_asking", args), `{}`); !strings.Contains(at(t, got, "result", "structuredContent"), `"code":-32601`) {
+						t.Errorf("modern, %s, without abilities: %s", client, got)
+					}
+					_, state := mustDemand(t, send("2", callParams("x_asking", args), allAbilities))
+					if got := send("3", callParams("x_asking", args)+retry(`{"q1":{"n":7}}`, state), allAbilities); at(t, got, "result", "structuredContent") != `{"told":[{"n":7}]}` {
+						t.Errorf("modern, %s: %s", client, got)
+					}
+				}
+				if session == "caller" {
+					d := g.overHTTP(g.openWith(allAbilities))("4", "x_asking", args, func(string, string) string { return `"result":{"n":8}` })
+					if at(t, d.answer, "result", "structuredContent") != `{"told":[{"n":8}]}` {
+						t.Errorf("legacy: %s", d.answer)
+					}
+				}
+				for _, r := range s.Requests() {
+					if r.Method == "initialize" && at(t, string(r.Body), "params", "capabilities") != bridged {
+						t.Errorf("a session began with %s", r.Body)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestMissingCapability: a modern server's demand for a capability passes as it is, with the status that goes with it;
 // a legacy server's question that a client has no capability for is refused at once.
 func TestMissingCapability(t *testing.T) {

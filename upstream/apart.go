@@ -247,7 +247,7 @@ func (u *Upstream) newApart() *Upstream {
 // hold gives a session the token that its caller has shown last. One that was refused before is forgiven
 // then.
 func (u *Upstream) hold(c *Caller) {
-	before := u.holder.Swap(&Caller{Key: c.Key, Token: c.Token, Session: c.Session, Capabilities: c.Capabilities})
+	before := u.holder.Swap(&Caller{Key: c.Key, Token: c.Token, Session: c.Session, Capabilities: c.Capabilities, PerRequest: c.PerRequest})
 	if before == nil || before.Token.Reveal() == c.Token.Reveal() {
 		return
 	}

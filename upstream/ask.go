@@ -288,8 +288,7 @@ func (u *Upstream) beginFollowing(ctx context.Context, l *link) (end func()) {
 // followApart holds the stream of a session of its own on which a legacy server over HTTP may ask what it does not ask
 // on the stream of a call. Without it the question would be lost, and its tool would wait. It runs until ctx ends.
 func (u *Upstream) followApart(ctx context.Context, l *link, opened func()) {
-	holder := u.holder.Load()
-	if _, ok := l.transport.(*streamable); !ok || l.peer.era != Legacy || holder == nil || holder.Capabilities == nil {
+	if _, ok := l.transport.(*streamable); !ok || l.peer.era != Legacy || string(u.declared(l.transport)) == noAbilities {
 		return
 	}
 	pause := backoff.NewExponentialBackOff()
@@ -366,22 +365,30 @@ var errTornDown = errors.New("the server ended the subscription")
 // Headgate can bring to a client that has it.
 const bridged = `{"elicitation":{"form":{},"url":{}},"sampling":{"context":{},"tools":{}},"roots":{}}`
 
-// declared are the client capabilities for the handshake with a legacy server. On a session of its own that is what
-// its client can do. On a shared one over HTTP it is all, since a question comes on the stream of its call and is
-// refused at once where that call's client cannot answer it. On any other
-// shared stream a question says nothing of its call, so none are declared where there is more than one client; but where calls have sessions of their own, the shared one only reads the catalogue,
+// noAbilities are the capabilities of a client that cannot be asked anything.
+const noAbilities = `{}`
+
+// declared are the client capabilities for the handshake with a legacy server. On a session that is one client's alone
+// they are what that client can do, if it has said so once and for all. Where several clients have a session, or one
+// that says something else with each request, it is all, since a question is refused at once where the client of its
+// call cannot answer it: so it is on the sessions of callers, and on a shared one over HTTP, where the question comes on
+// the stream of its call. On any other shared stream a question says nothing of its call, so none are declared where
+// there is more than one client; but where calls have sessions of their own, the shared one only reads the catalogue,
 // which is to hold what servers offer to capable clients alone.
 func (u *Upstream) declared(t transport) jsontext.Value {
-	if u.parent != nil {
-		if holder := u.holder.Load(); holder != nil && holder.Capabilities != nil {
+	if holder := u.holder.Load(); u.parent != nil && holder != nil {
+		switch {
+		case holder.PerRequest || !u.oneClients():
+			return jsontext.Value(bridged)
+		case holder.Capabilities != nil:
 			return holder.Capabilities
 		}
-		return jsontext.Value(`{}`)
+		return jsontext.Value(noAbilities)
 	}
 	if _, ok := t.(*streamable); ok || u.opts.OneClient || u.cfg.Session == configs.SessionCaller || u.cfg.Session == configs.SessionClient {
 		return jsontext.Value(bridged)
 	}
-	return jsontext.Value(`{}`)
+	return jsontext.Value(noAbilities)
 }
 
 // hold stops the time of a step while the client is being asked; that over all goes on.

@@ -116,8 +116,10 @@ func TestWhomAQuestionReaches(t *testing.T) {
 				}
 				want := `"capabilities":{}`
 				switch {
-				case session != configs.SessionShared:
+				case session == configs.SessionClient:
 					want = `"capabilities":{"elicitation":{}}`
+				case session == configs.SessionCaller:
+					want = `"capabilities":` + bridged
 				case overHTTP:
 					want = `"capabilities":` + bridged
 				}

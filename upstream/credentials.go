@@ -28,8 +28,11 @@ type Caller struct {
 	// has none. See EndSession.
 	Session string
 	// Capabilities are what the caller's client can be asked for, as an object of the protocol's client capabilities;
-	// nil for nothing. A session of the caller's own begins with them.
+	// nil for nothing. A session of one client's own begins with them, unless they are PerRequest.
 	Capabilities jsontext.Value
+	// PerRequest says that the client tells its capabilities with each request, and not once: they may differ the next
+	// time.
+	PerRequest bool
 }
 
 // credentials puts into every request to a server what the server is to see of who is asking.
