@@ -23,7 +23,7 @@ const maxServers = 4
 // or has it at the well-known place; that names authorization servers, and their metadata the endpoint.
 // Everything on this way is learned from others, so all of it goes through the guard.
 func (t *Tokens) discover(ctx context.Context) (endpoint, *Error) {
-	servers, err := t.servers(ctx)
+	resource, servers, err := t.servers(ctx)
 	if err != nil {
 		return endpoint{}, unavailable("finding the token endpoint: %w", err)
 	}
@@ -31,6 +31,7 @@ func (t *Tokens) discover(ctx context.Context) (endpoint, *Error) {
 	for _, issuer := range servers[:min(len(servers), maxServers)] {
 		at, err := t.metadata(ctx, issuer)
 		if err == nil {
+			at.resource = resource
 			return at, nil
 		}
 		errs = append(errs, err)
@@ -38,11 +39,12 @@ func (t *Tokens) discover(ctx context.Context) (endpoint, *Error) {
 	return endpoint{}, unavailable("finding the token endpoint: %w", errors.Join(errs...))
 }
 
-// servers reads the metadata of the protected resource (RFC 9728).
-func (t *Tokens) servers(ctx context.Context) ([]string, error) {
+// servers reads the metadata of the protected resource (RFC 9728): by what name it is known, and its authorization
+// servers.
+func (t *Tokens) servers(ctx context.Context) (resource string, issuers []string, err error) {
 	at, err := url.Parse(t.cfg.Resource)
 	if err != nil {
-		return nil, errors.New("the server's URL is not one that metadata can belong to")
+		return "", nil, errors.New("the server's URL is not one that metadata can belong to")
 	}
 	var errs []error
 	for _, place := range t.places(ctx, at) {
@@ -55,11 +57,11 @@ func (t *Tokens) servers(ctx context.Context) ([]string, error) {
 		case len(doc.AuthorizationServers) == 0:
 			err = errors.New("the document names no authorization server")
 		default:
-			return doc.AuthorizationServers, nil
+			return doc.Resource, doc.AuthorizationServers, nil
 		}
 		errs = append(errs, fmt.Errorf("metadata of the server: %w", err))
 	}
-	return nil, errors.Join(errs...)
+	return "", nil, errors.Join(errs...)
 }
 
 // places are where the metadata of the resource may be, the server's own word first.
@@ -83,10 +85,10 @@ func (t *Tokens) places(ctx context.Context, at *url.URL) []string {
 }
 
 // covers reports whether metadata of a resource is about the server: it names the very URL, or one above
-// it at the same origin.
+// it at the same origin. A resource has no fragment (RFC 9728, section 1.2).
 func covers(resource string, at *url.URL) bool {
 	r, err := url.Parse(resource)
-	if err != nil || !strings.EqualFold(r.Scheme, at.Scheme) || !strings.EqualFold(r.Host, at.Host) {
+	if err != nil || r.Fragment != "" || !strings.EqualFold(r.Scheme, at.Scheme) || !strings.EqualFold(r.Host, at.Host) {
 		return false
 	}
 	above := strings.TrimSuffix(r.EscapedPath(), "/")

@@ -153,6 +153,38 @@ func tokensFor(t *testing.T, p *protected, allowed ...string) *Tokens {
 	return tokens
 }
 
+// TestTokensAreForThePublishedResource: a server whose metadata led to the token endpoint is named there as its metadata
+// names it, to the letter.
+func TestTokensAreForThePublishedResource(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ published, audience, sent string }{
+		{"/mcp", "", "/mcp"},
+		{"/mcp/", "", "/mcp/"},
+		{"", "", ""},
+		{"/", "", "/"},
+		{"?tenant=7", "", "?tenant=7"},
+		{"", "https://api.example.com", "https://api.example.com"},
+	} {
+		t.Run(c.published+" "+c.audience, func(t *testing.T) {
+			t.Parallel()
+			as, p := gateway().Start(t), newProtected(t)
+			p.document = fmt.Sprintf(`{"resource":%q,"authorization_servers":[%q]}`, p.URL+c.published, as.URL)
+			tokens := tokensFor(t, p, "127.0.0.1")
+			tokens.cfg.Audience = c.audience
+			if _, err := tokens.Own(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want := c.sent
+			if c.audience == "" {
+				want = p.URL + c.sent
+			}
+			if got := as.TokenRequests()[0].Get("resource"); got != want {
+				t.Errorf("the resource is %q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	as := gateway().Start(t)
@@ -181,6 +213,9 @@ func TestDiscovery(t *testing.T) {
 		}, "another resource"},
 		{"metadata of a neighbour", func(p *protected) {
 			p.document = fmt.Sprintf(`{"resource":%q,"authorization_servers":[%q]}`, p.URL+"/mc", as.URL)
+		}, "another resource"},
+		{"metadata of a part of a resource", func(p *protected) {
+			p.document = fmt.Sprintf(`{"resource":%q,"authorization_servers":[%q]}`, p.URL+"/mcp#a", as.URL)
 		}, "another resource"},
 		{"metadata of the whole origin", func(p *protected) {
 			p.document = fmt.Sprintf(`{"resource":%q,"authorization_servers":[%q]}`, p.URL, as.URL)
@@ -217,7 +252,7 @@ func TestDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			claims, err := as.Verify(v.Reveal())
-			if err != nil || claims["aud"] != p.URL+"/mcp" {
+			if aud, _ := claims["aud"].(string); err != nil || aud != p.URL+"/mcp" && (aud != p.URL || !strings.Contains(p.document, `"`+p.URL+`",`)) {
 				t.Errorf("%v %v", claims, err)
 			}
 			if asked := p.asked.Load(); asked != 1 {

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -47,6 +48,8 @@ type endpoint struct {
 	url    string
 	client *http.Client
 	style  oauth2.AuthStyle // how the client shows its secret; AuthStyleAutoDetect until it is known
+	// resource is what the server calls itself in the metadata that led here; empty where none did.
+	resource string
 }
 
 // token is an access token and how long it is good.
@@ -70,7 +73,7 @@ func (t *Tokens) request(ctx context.Context, at endpoint, subject secret.Text) 
 	for _, style := range styles {
 		began := time.Now()
 		conf := clientcredentials.Config{ClientID: t.cfg.ClientID, ClientSecret: t.cfg.ClientSecret.Reveal(), TokenURL: at.url,
-			Scopes: t.cfg.Scopes, EndpointParams: t.params(subject), AuthStyle: style}
+			Scopes: t.cfg.Scopes, EndpointParams: t.params(at, subject), AuthStyle: style}
 		got, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, at.client))
 		if err == nil {
 			tok, err := accept(got, began)
@@ -84,11 +87,12 @@ func (t *Tokens) request(ctx context.Context, at endpoint, subject secret.Text) 
 }
 
 // params are the parameters beside grant and scope: whom the token is for. audience is sent as it is
-// configured; resource (RFC 8707) is the audience if that is a URI, else the server's own URL if no audience
-// is configured.
-func (t *Tokens) params(subject secret.Text) url.Values {
+// configured; resource (RFC 8707) is the audience if that is a URI. If no audience is configured it is the server's name
+// as its metadata spells it, since that is what the authorization server compares (RFC 9728, section 3.3), or else its
+// URL.
+func (t *Tokens) params(at endpoint, subject secret.Text) url.Values {
 	v := url.Values{}
-	resource := t.cfg.Resource
+	resource := cmp.Or(at.resource, t.cfg.Resource)
 	if a := t.cfg.Audience; a != "" {
 		v.Set("audience", a)
 		resource = ""
