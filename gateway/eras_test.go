@@ -59,15 +59,19 @@ func inquire(modern bool, ended chan string) mcptest.Tool {
 	return tool
 }
 
-// launchInquisitive runs a gateway in front of servers of both eras over every transport; modern tells which are.
-func launchInquisitive(t *testing.T, ended chan string) (g *gate, modern map[string]bool) {
-	modern = map[string]bool{"lh": false, "le": false, "ls": false, "mh": true, "ms": true}
+// erasOf are servers of both eras over every transport, and whether they are modern: HTTP+SSE is of the legacy era alone.
+var erasOf = map[string]bool{"lh": false, "le": false, "ls": false, "mh": true, "ms": true}
+
+// launchEras runs a gateway in front of the servers of erasOf, each with the tool that is made for its era.
+func launchEras(t *testing.T, tool func(modern bool) mcptest.Tool) (g *gate, servers map[string]*mcptest.Server) {
+	servers = map[string]*mcptest.Server{}
 	entries, o := map[string]string{}, Options{Embedded: map[string]upstream.ServeFunc{}}
-	for id, isModern := range modern {
-		s := &mcptest.Server{Era: mcptest.Legacy, Capabilities: `{"logging":{}}`, Tools: []mcptest.Tool{inquire(isModern, ended)}}
-		if isModern {
+	for id, modern := range erasOf {
+		s := &mcptest.Server{Era: mcptest.Legacy, Capabilities: `{"logging":{}}`, Tools: []mcptest.Tool{tool(modern)}}
+		if modern {
 			s.Era = mcptest.Modern
 		}
+		servers[id] = s
 		switch id[1] {
 		case 'h':
 			entries[id] = entry(s.StartHTTP(t))
@@ -78,14 +82,14 @@ func launchInquisitive(t *testing.T, ended chan string) (g *gate, modern map[str
 			o.Embedded[id] = serveLines(s)
 		}
 	}
-	return launch(t, parseConfig(t, entries), o), modern
+	return launch(t, parseConfig(t, entries), o), servers
 }
 
 // TestEras has clients of both eras, over every transport, answer servers of both eras, over every transport, in three
 // rounds, with progress and log messages on the way.
 func TestEras(t *testing.T) {
 	ended := make(chan string, 256)
-	g, kinds := launchInquisitive(t, ended)
+	g, _ := launchEras(t, func(modern bool) mcptest.Tool { return inquire(modern, ended) })
 	check := func(t *testing.T, answer string, notifications []string) {
 		t.Helper()
 		if got := at(t, answer, "result", "structuredContent", "told"); got != `[{"n":1},{"n":2},{"n":3}]` {
@@ -106,7 +110,7 @@ func TestEras(t *testing.T) {
 	g.post(legacyBody("1", "logging/setLevel", level), session)
 	legacyPipe.call(`"init"`, initializeWith(allAbilities))
 	legacyPipe.call("1", legacyBody("1", "logging/setLevel", level))
-	for id := range kinds {
+	for id := range erasOf {
 		for client, call := range map[string]converse{"http": g.overHTTP(session), "stdio": legacyPipe.converse} {
 			t.Run("legacy "+client+" to "+id, func(t *testing.T) {
 				n := 0
@@ -151,7 +155,7 @@ func TestEras(t *testing.T) {
 					inputs, state := mustDemand(t, request(n, more))
 					obj := object(t, inputs)
 					want := wanted[n-1]
-					if want == askRoots && !kinds[id] {
+					if want == askRoots && !erasOf[id] {
 						want = askedRoots
 					}
 					if len(obj) != 1 || string(obj[0].Value) != want {
@@ -170,9 +174,9 @@ func TestEras(t *testing.T) {
 // the client gets no answer.
 func TestCancelledWhileAsked(t *testing.T) {
 	ended := make(chan string, 256)
-	g, modern := launchInquisitive(t, ended)
+	g, _ := launchEras(t, func(modern bool) mcptest.Tool { return inquire(modern, ended) })
 	const cancelled = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
-	for _, id := range []string{"lh", "le", "ls", "mh", "ms"} {
+	for id, modern := range erasOf {
 		for _, how := range []string{"http, notification", "http, disconnect", "stdio"} {
 			t.Run(how+", "+id, func(t *testing.T) {
 				body := legacyCall("7", id+"_inquire", `{}`, nil)
@@ -202,7 +206,7 @@ func TestCancelledWhileAsked(t *testing.T) {
 						}
 					}
 				}
-				if !modern[id] {
+				if !modern {
 					if got := expect(t, "the end of the call", ended); got != "cancelled" {
 						t.Errorf("the call was %s", got)
 					}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
@@ -282,27 +281,6 @@ func TestLegacyServerAsksLegacyClient(t *testing.T) {
 					t.Errorf("asked %q", d.asked)
 				}
 			})
-		}
-	}
-}
-
-// TestSilentLegacyClient: a client that never answers is given up, and told so.
-func TestSilentLegacyClient(t *testing.T) {
-	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{asking()}}
-	m := &mcptest.Server{Tools: []mcptest.Tool{demanding()}}
-	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t)), "m": entry(m.StartHTTP(t))}), Options{})
-	g.talks.patience = 50 * time.Millisecond
-	for client, call := range legacyClients(g, allAbilities) {
-		d := call("1", "x_asking", `{"ask":[`+askName+`]}`, func(string, string) string { return "" })
-		if got := at(t, d.answer, "result", "structuredContent", "told"); got != `[{"action":"cancel"}]` {
-			t.Errorf("%s: %s", client, d.answer)
-		}
-		if len(d.notifications) != 1 || at(t, d.notifications[0], "method") != `"notifications/cancelled"` {
-			t.Errorf("%s: %q", client, d.notifications)
-		}
-		d = call("2", "m_demanding", `{"rounds":[{"a":`+askRoots+`}]}`, func(string, string) string { return "" })
-		if at(t, d.answer, "result", "_meta", "dev.headgate/failure", "reason") != `"input_refused"` {
-			t.Errorf("%s: %s", client, d.answer)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/mcptest"
 )
@@ -151,53 +150,6 @@ func (g *gate) waits(want int) {
 		g.talks.mu.Unlock()
 		return known == want && g.talks.waiting.count() == want
 	})
-}
-
-// TestAbandonedCall: a call that nobody comes back for is cancelled at its server and forgotten, and its state has
-// expired.
-func TestAbandonedCall(t *testing.T) {
-	ended := make(chan string, 16)
-	g := launch(t, parseConfig(t, map[string]string{"x": entry(askingServer(ended).StartHTTP(t)), "z": `{"command":"embedded","session":"client"}`}),
-		Options{Embedded: embed("z", askingServer(ended))})
-	g.talks.patience = 3 * time.Second // within which the first answer is there
-	for _, id := range []string{"x", "z"} {
-		_, state := mustDemand(t, g.capable("1", `"name":"`+id+`_asking"`).message())
-		g.waits(1)
-		if got := expect(t, "the end of the call", ended); got != "cancelled" {
-			t.Errorf("the call was %s", got)
-		}
-		g.waits(0)
-		refusedState(t, g.capable("2", `"name":"`+id+`_asking"`+retry(accepted, state)), "has expired")
-	}
-}
-
-// TestCancelledWhileResumed: a client that goes away in a later round cancels the call.
-func TestCancelledWhileResumed(t *testing.T) {
-	w := newWatched()
-	s := &mcptest.Server{Era: mcptest.Legacy, Tools: []mcptest.Tool{{Def: `{"name":"watched","inputSchema":{"type":"object"}}`, Call: func(c *mcptest.Call) {
-		c.Ask("elicitation/create", `{"message":"?"}`)
-		w.tool().Call(c)
-	}}}}
-	g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
-	call := `"name":"x_watched","arguments":{"n":1}`
-	t.Run("http", func(t *testing.T) {
-		_, state := mustDemand(t, g.capable("1", call).message())
-		cancel := g.abortable(capableBody("2", "tools/call", call+retry(accepted, state), allAbilities), modernHeaders("tools/call", "Mcp-Name: x_watched")...)
-		expect(t, "the call to go on", w.started)
-		cancel()
-		expect(t, "the cancellation", w.cancelled)
-	})
-	t.Run("stdio", func(t *testing.T) {
-		p := g.pipe()
-		_, state := mustDemand(t, p.call("1", capableBody("1", "tools/call", call, allAbilities)))
-		p.send(capableBody("2", "tools/call", call+retry(accepted, state), allAbilities))
-		expect(t, "the call to go on", w.started)
-		p.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
-		expect(t, "the cancellation", w.cancelled)
-		p.silent()
-	})
-	awaitServer(t, s, "two cancellations", func() bool { return len(s.Cancelled()) == 2 })
-	g.waits(0)
 }
 
 // TestNotificationsOfResumedCall: progress and log messages go to the request that attends the call, with its own
