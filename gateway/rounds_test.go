@@ -18,11 +18,11 @@ func initializeWith(caps string) string {
 }
 
 // openWith opens a session of a client with capabilities.
-func (g *gate) openWith(caps string) (session string) {
+func (g *gate) openWith(caps string, header ...string) (session string) {
 	g.t.Helper()
-	r := g.post(initializeWith(caps))
+	r := g.post(initializeWith(caps), header...)
 	session = sessionHeader + ": " + r.header.Get(sessionHeader)
-	g.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, session)
+	g.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, append(header, session)...)
 	return session
 }
 
@@ -76,9 +76,10 @@ func (d *dialogue) hear(t testing.TB, message string, reply replier) (response s
 	return "", false
 }
 
-func (g *gate) overHTTP(session string) converse {
+// overHTTP has a client call with the headers of its session.
+func (g *gate) overHTTP(header ...string) converse {
 	return func(id, tool, args string, reply replier, meta ...string) (d dialogue) {
-		st := g.openStream(g.request("POST", legacyCall(id, tool, args, meta), session))
+		st := g.openStream(g.request("POST", legacyCall(id, tool, args, meta), header...))
 		defer st.close()
 		if st.header.Get("Content-Type") == "application/json" {
 			g.t.Errorf("no stream: the answer came as JSON")
@@ -90,7 +91,7 @@ func (g *gate) overHTTP(session string) converse {
 				return d
 			}
 			if response != "" {
-				if r := g.post(response, session); r.status != 202 {
+				if r := g.post(response, header...); r.status != 202 {
 					g.t.Errorf("a response: %d %s", r.status, r.body)
 				}
 			}
