@@ -1,11 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -37,9 +34,10 @@ func subscriptions(s *mcptest.Server, uri string) (n int) {
 
 // listener is a client that watches a resource.
 type listener struct {
-	name string
-	next func() string
-	meta string // what its notifications have in _meta
+	name  string
+	next  func() string
+	meta  string // what its notifications have in _meta
+	close func() // the client goes
 }
 
 // listeners subscribes one client of each kind to a resource.
@@ -65,7 +63,20 @@ func (g *gate) listeners(uri string) []listener {
 		}
 	}
 	const id = `"io.modelcontextprotocol/subscriptionId":7`
-	return []listener{{"legacy http", get.next, ""}, {"modern http", listen.next, id}, {"legacy stdio", legacyPipe.next, ""}, {"modern stdio", modernPipe.next, id}}
+	ends := func(p *pipeClient) func() {
+		return func() {
+			p.in.Close()
+			if err := p.finish(); err != nil {
+				g.t.Error(err)
+			}
+		}
+	}
+	return []listener{
+		{"legacy http", get.next, "", func() { g.do(g.request("DELETE", "", session)) }},
+		{"modern http", listen.next, id, listen.close},
+		{"legacy stdio", legacyPipe.next, "", ends(legacyPipe)},
+		{"modern stdio", modernPipe.next, id, ends(modernPipe)},
+	}
 }
 
 // hear wants every listener to be told of a resource next.
@@ -80,114 +91,6 @@ func hear(t *testing.T, what string, list []listener, uri string, more string) {
 		if l.meta == "" && strings.Contains(meta, "subscriptionId") || l.meta != "" && !strings.Contains(meta, l.meta) {
 			t.Errorf("%s: %s heard with _meta %s", what, l.name, meta)
 		}
-	}
-}
-
-// TestUpdatesFromEveryKind subscribes clients of every kind to a resource of servers of every kind: each
-// server has one subscription, an update reaches all of them with what is unknown in it, and a server that
-// comes back has a subscription again, with one update for what may have been missed.
-func TestUpdatesFromEveryKind(t *testing.T) {
-	kinds := upstreamKinds()
-	up, embedded := map[string]string{}, map[string]upstream.ServeFunc{}
-	again := map[string]func(){}
-	for _, k := range kinds {
-		watchable(&k.server)
-		switch {
-		case k.lines:
-			up[k.id] = embeddedEntry
-			restart := make(chan struct{}, 1)
-			serve := serveLines(&k.server)
-			embedded[k.id] = func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-				ctx, cancel := context.WithCancel(ctx)
-				defer cancel()
-				var wg sync.WaitGroup
-				defer wg.Wait()
-				wg.Go(func() {
-					select {
-					case <-restart:
-						cancel()
-					case <-ctx.Done():
-					}
-				})
-				defer cancel()
-				return serve(ctx, in, out)
-			}
-			again[k.id] = func() { restart <- struct{}{} }
-		case k.sse:
-			h := k.server.StartSSE(t)
-			up[k.id], again[k.id] = entry(h, `"type":"sse"`), func() { h.Stop(); h.Start() }
-		default:
-			h := k.server.StartHTTP(t)
-			up[k.id], again[k.id] = entry(h), func() { h.Stop(); k.server.Forget(); h.Start() }
-		}
-	}
-	for _, k := range kinds {
-		t.Run(k.id, func(t *testing.T) {
-			t.Parallel()
-			o := Options{Embedded: map[string]upstream.ServeFunc{k.id: embedded[k.id]}}
-			if !k.lines {
-				o.Embedded = nil
-			}
-			g := launch(t, parseConfig(t, map[string]string{k.id: up[k.id]}), o)
-			streams := func() bool { return k.server.Streams() >= 1 }
-			if k.server.Era == mcptest.Legacy {
-				awaitServer(t, &k.server, "the stream", streams)
-			}
-			list := g.listeners("x://a")
-			if n := subscriptions(&k.server, "x://a"); n != 1 {
-				t.Errorf("%d subscriptions, want 1", n)
-			}
-			k.server.Broadcast("notifications/resources/updated", `{"uri":"x://a","z":1.0}`)
-			hear(t, "an update", list, "x://a", `"z":1.0`)
-			again[k.id]()
-			hear(t, "after a restart", list, "x://a", "")
-			awaitServer(t, &k.server, "the subscription", func() bool { return subscriptions(&k.server, "x://a") >= 2 && streams() })
-		})
-	}
-}
-
-// TestFiftyListeners: one subscription at the server for fifty listeners, and none after the last is gone.
-func TestFiftyListeners(t *testing.T) {
-	for _, era := range []string{mcptest.Modern, mcptest.Legacy} {
-		t.Run(era, func(t *testing.T) {
-			s := watchable(&mcptest.Server{Era: era})
-			g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t))}), Options{})
-			if era == mcptest.Legacy {
-				awaitServer(t, s, "the stream", func() bool { return s.Streams() == 1 })
-			}
-			list := make([]*stream, 50)
-			var wg sync.WaitGroup
-			for i := range list {
-				wg.Go(func() {
-					list[i] = g.listenStream(fmt.Sprint(i), `{"resourceSubscriptions":["x://a"]}`)
-					if got := list[i].next(); at(t, got, "params", "notifications") != `{"resourceSubscriptions":["x://a"]}` {
-						t.Errorf("%d: %s", i, got)
-					}
-				})
-			}
-			wg.Wait()
-			if n := subscriptions(s, "x://a"); n != 1 {
-				t.Errorf("%d subscriptions", n)
-			}
-			s.Broadcast("notifications/resources/updated", `{"uri":"x://a"}`)
-			for i, l := range list {
-				if got := l.next(); at(t, got, "params", "uri") != `"x://a"` || !strings.Contains(got, fmt.Sprintf(`subscriptionId":%d}`, i)) {
-					t.Errorf("%d: %s", i, got)
-				}
-			}
-			for _, l := range list {
-				l.close()
-			}
-			awaitServer(t, s, "the end of the subscription", func() bool {
-				if era == mcptest.Legacy {
-					return s.Count("resources/unsubscribe") == 1
-				}
-				return s.Streams() == 1 // the one for changed lists
-			})
-			if g.watched.count() != 0 {
-				g.t.Errorf("%d are still counted", g.watched.count())
-			}
-		})
 	}
 }
 
@@ -309,7 +212,7 @@ func TestHiddenIsNotWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Broadcast("notifications/resources/updated", `{"uri":"x://b"}`)
-	hear(t, "who may", []listener{{"ann", ann.next, `"io.modelcontextprotocol/subscriptionId":7`}}, "x://b", "")
+	hear(t, "who may", []listener{{"ann", ann.next, `"io.modelcontextprotocol/subscriptionId":7`, ann.close}}, "x://b", "")
 	if err := g.Apply(parseConfig(t, up, config(`{"allow":["*"]}`)...)); err != nil {
 		t.Fatal(err)
 	}
