@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -129,26 +130,34 @@ func TestConformanceClient(t *testing.T) {
 		{"the SDK's client through Headgate", behind, "", clientScenarios},
 		{"Headgate with a token of its own", behind, "TOKENS=1", slices.Sorted(maps.Keys(tokenScenarios))},
 	} {
-		passed, all := 0, 0
-		for _, scenario := range who.scenarios {
-			for _, version := range versions[scenario] {
-				all++
-				checks, out := runClientScenario(t, append(env, who.token), who.command, scenario, version)
-				var failed []string
-				for id, status := range checks {
-					if status == "FAILURE" {
-						failed = append(failed, id)
-					}
-				}
-				slices.Sort(failed)
-				if len(checks) > 0 && slices.Equal(failed, tokenScenarios[scenario]) {
-					passed++
-				} else {
-					t.Errorf("%s, %s, %s: of %d checks fail %q, want %q:\n%s", scenario, version, who.name, len(checks), failed, tokenScenarios[scenario], out)
+		var passed atomic.Int32
+		all := 0
+		t.Run(who.name, func(t *testing.T) {
+			for _, scenario := range who.scenarios {
+				for _, version := range versions[scenario] {
+					all++
+					t.Run(scenario+" "+version, func(t *testing.T) {
+						if scenario != "sse-retry" { // which takes the time
+							t.Parallel()
+						}
+						checks, out := runClientScenario(t, append(slices.Clone(env), who.token), who.command, scenario, version)
+						var failed []string
+						for id, status := range checks {
+							if status == "FAILURE" {
+								failed = append(failed, id)
+							}
+						}
+						slices.Sort(failed)
+						if len(checks) > 0 && slices.Equal(failed, tokenScenarios[scenario]) {
+							passed.Add(1)
+						} else {
+							t.Errorf("of %d checks fail %q, want %q:\n%s", len(checks), failed, tokenScenarios[scenario], out)
+						}
+					})
 				}
 			}
-		}
-		fmt.Printf("client scenarios, %s: %d of %d are as they should be\n", who.name, passed, all)
+		})
+		fmt.Printf("client scenarios, %s: %d of %d are as they should be\n", who.name, passed.Load(), all)
 	}
 }
 
