@@ -126,6 +126,21 @@ func TestAbandonedCall(t *testing.T) {
 	}
 }
 
+// TestAbandonedAtAModernServer: what a modern server asks of a modern client is no affair of Headgate's once it has
+// passed. Nothing waits for the client to come back.
+func TestAbandonedAtAModernServer(t *testing.T) {
+	for kind, start := range modernKinds(t, &mcptest.Server{Tools: []mcptest.Tool{askFirst(true, newWatched().tool())}}) {
+		conf, o := start()
+		g := launch(t, parseConfig(t, map[string]string{"x": conf}), o)
+		for client, send := range modernSenders(g) {
+			if inputs, state := mustDemand(t, send("1", `"name":"x_watched"`, allAbilities)); inputs != `{"k":`+askName+`}` || state != `"s"` {
+				t.Errorf("%s to %s: %s %s", client, kind, inputs, state)
+			}
+			g.waits(0)
+		}
+	}
+}
+
 // TestSilentLegacyClient: a legacy client that never answers is told that its question is taken back, and the call
 // ends: a legacy server hears that nobody answered, and of a modern one the client hears that it went without.
 func TestSilentLegacyClient(t *testing.T) {

@@ -10,6 +10,11 @@ import (
 	"github.com/headgate/headgate/upstream"
 )
 
+// The table of the eras: clients of both eras over HTTP and stdio, servers of both eras over HTTP and stdio, and legacy
+// ones over HTTP+SSE. TestEras has the questions of each kind in three rounds, with progress and log messages;
+// TestCancellation a call that is cancelled before its server asks, TestCancelledWhileAsked while it does, and
+// TestCancelledInALaterRound thereafter; TestAbandonedCall and TestSilentLegacyClient what nobody answers.
+
 // wanted is what the tool "inquire" wants of its client, one after the other.
 var wanted = []string{askName, askModel, askRoots}
 
