@@ -16,6 +16,7 @@ import (
 type Passage struct {
 	head    []byte // the message up to its result
 	outline []byte // without the closing brace
+	failed  bool   // isError: true is in it
 	links   []string
 	linked  int // bytes of links
 
@@ -355,9 +356,12 @@ func (p *Passage) valueOver(d []byte, kept *int, i int) {
 	}
 	p.keep(d[*kept:i])
 	*kept, p.keeping = i, false
-	if len(p.outline)+len(p.name)+len(p.value) > maxOutline && !slices.Contains(judged, string(p.name)) || len(p.outline) > 2*maxOutline {
+	fails := string(p.name) == `"isError"` && string(p.value) == "true"
+	full := len(p.outline)+len(p.name)+len(p.value) > maxOutline && !slices.Contains(judged, string(p.name)) || len(p.outline) > 2*maxOutline
+	if full && (!fails || p.failed) {
 		return
 	}
+	p.failed = p.failed || fails
 	if len(p.outline) > 1 {
 		p.outline = append(p.outline, ',')
 	}
@@ -376,7 +380,8 @@ func (p *Passage) valueOver(d []byte, kept *int, i int) {
 	}
 }
 
-// judged are the members that decide what becomes of a result. They are in the outline however long it is.
+// judged are the members that decide what becomes of a result. They are in the outline however long the others make it,
+// and isError: true is whatever stands before it.
 var judged = []string{`"isError"`, `"resultType"`, `"ttlMs"`, `"cacheScope"`}
 
 // End reads what follows the result, which has to be all that is left of the message. It returns the message with the

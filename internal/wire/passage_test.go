@@ -153,6 +153,12 @@ func TestPassageOutline(t *testing.T) {
 	if err != nil || len(m.Result) > 3*maxOutline || !ToolError(m.Result) {
 		t.Errorf("an outline of %d bytes, %v", len(m.Result), err)
 	}
+	for _, flood := range []string{`"isError":false,`, `"isError":true,`, `"ttlMs":"` + strings.Repeat("x", 4000) + `",`} {
+		_, m, _, _, err := pass(`{"jsonrpc":"2.0","id":7,"result":{`+strings.Repeat(flood, 20_000)+`"isError":true}}`, 64<<10)
+		if err != nil || len(m.Result) > 3*maxOutline || !ToolError(m.Result) {
+			t.Errorf("after many of %.20s: an outline of %d bytes, %v", flood, len(m.Result), err)
+		}
+	}
 }
 
 func TestPassageLinks(t *testing.T) {
