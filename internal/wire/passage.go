@@ -222,8 +222,12 @@ func (p *Passage) Feed(d []byte) (n int, done bool, err error) {
 				if !p.open(c == '{') {
 					return i, false, errPassage
 				}
-			case c == 't' || c == 'f' || c == 'n':
-				p.state, p.word = inWord, map[byte]string{'t': "rue", 'f': "alse", 'n': "ull"}[c]
+			case c == 't':
+				p.state, p.word = inWord, "rue"
+			case c == 'f':
+				p.state, p.word = inWord, "alse"
+			case c == 'n':
+				p.state, p.word = inWord, "ull"
 			case p.number.begin(c):
 				p.state = inNumber
 			default:
