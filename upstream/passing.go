@@ -42,8 +42,10 @@ func (s *streamable) passable(resp *http.Response, r *request) int64 {
 	switch {
 	case r.into == nil || s.streamOver == 0 || resp.StatusCode != http.StatusOK || mediaType(resp) != "application/json":
 		return 0
+	case size < 0 && s.streamOver < s.maxAnswer:
+		return s.streamOver + 1
 	case size < 0:
-		return min(s.streamOver+1, s.maxAnswer)
+		return 0 // one that is as large as that is too large
 	case size <= s.streamOver || size > s.maxAnswer:
 		return 0
 	}
@@ -71,8 +73,9 @@ func (s *streamable) pass(r *request, head []byte, body io.Reader, size int64, r
 		return wire.Message{}, false, nil
 	}
 	n, done, err := p.Feed(head[begin+1:])
-	if err != nil {
-		return wire.Message{}, false, nil // nothing is with the client yet
+	if err != nil || done {
+		// Nothing is with the client yet; and a result that is small is held, whatever follows it.
+		return wire.Message{}, false, nil
 	}
 	if size >= 0 {
 		size -= int64(begin)
@@ -81,7 +84,7 @@ func (s *streamable) pass(r *request, head []byte, body io.Reader, size int64, r
 		return wire.Message{}, false, nil
 	}
 	r.passed = true
-	m, err = s.passAll(body, r, p, passed{head[begin:], n + 1, done, int64(len(head))}, room)
+	m, err = s.passAll(body, r, p, passed{head[begin:], n + 1, false, int64(len(head))}, room)
 	if err == nil && m.ID != id {
 		err = s.failure(failure.BadUpstreamAnswer, failure.Unknown, errors.New("a message that is not the answer to the request"))
 	}
