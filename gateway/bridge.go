@@ -33,7 +33,7 @@ func (g *Gateway) place(ctx context.Context, x *exchange, to target, c *upstream
 	if err == nil {
 		g.tasks.note(x.owner(), to.up, reply.Result)
 		if reply.Passed {
-			x.passing.outline = reply.Result
+			x.passing.passed(reply)
 		}
 	}
 	return reply, err

@@ -273,6 +273,9 @@ func checkHeader(h http.Header, name, want string, encoded bool) string {
 func (g *Gateway) reply(out *responder, id wire.ID, era upstream.Era, a answer) {
 	if out.passing.began {
 		out.passing.end(a)
+		if a.reply != nil {
+			a.reply.Release()
+		}
 		return
 	}
 	if a.silent {

@@ -26,7 +26,8 @@ type passing struct {
 	written int64          // of the answer
 	total   int64          // that the answer will have; -1 where that is not known
 	lacks   bool           // the defaults may have to be added
-	outline jsontext.Value // of a result that has been passed on to its end
+	outline jsontext.Value // of a result that has come in to its end
+	last    []byte         // what is left to be written of that
 }
 
 // maxDefaults is more than all defaults take, in bytes.
@@ -53,6 +54,12 @@ func (x *exchange) passed() (size int, ok bool) {
 func (x *exchange) passTo(out *responder) {
 	x.passing = &out.passing
 	x.passing.out = out
+}
+
+// passed takes what came of the call.
+func (p *passing) passed(reply *upstream.Reply) {
+	p.outline, p.last = reply.Result, reply.Last
+	p.size += len(reply.Last) + 1
 }
 
 // Begin implements [upstream.Sink].
@@ -99,10 +106,11 @@ func (p *passing) end(a answer) {
 		// every version of HTTP.
 		panic(http.ErrAbortHandler)
 	}
-	var rest []byte
+	rest := p.last
+	had := len(rest)
 	if obj, err := wire.ParseObject(p.outline); p.lacks && err == nil {
 		for _, m := range missing(obj, p.defaults) {
-			if len(obj) > 0 || len(rest) > 0 {
+			if len(obj) > 0 || len(rest) > had {
 				rest = append(rest, ',')
 			}
 			rest = append(rest, m...)

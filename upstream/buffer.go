@@ -48,11 +48,11 @@ func (b *buffer) release() {
 	}
 }
 
-// Release gives the memory of the reply back. Nothing may read Result or Error from then on, nor anything that was
+// Release gives the memory of the reply back. Nothing may read Result, Error or Last from then on, nor anything that was
 // cut out of them. It is called at most once, and need not be called at all.
 func (r *Reply) Release() {
 	b := r.buffer
-	r.buffer, r.Result, r.Closed, r.Error = nil, nil, nil, nil
+	r.buffer, r.Result, r.Closed, r.Error, r.Last = nil, nil, nil, nil, nil
 	b.release()
 }
 

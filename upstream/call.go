@@ -65,9 +65,11 @@ type Reply struct {
 	Closed []byte
 	// Plain says that Result is known to have no member isError with the value true.
 	Plain bool
-	// Passed says that the call's Sink has taken the result. Result is its outline then, which has the same members, but
-	// those with large values with an empty one of their kind. Links are the URIs that its content refers to.
+	// Passed says that the call's Sink has taken the result, all but Last, its end, without the closing brace. Result is its
+	// outline then, which has the same members, but those with large values with an empty one of their kind. Links are
+	// the URIs that its content refers to. Last may be appended to.
 	Passed bool
+	Last   []byte
 	Links  []string
 
 	buffer *buffer // that the bytes lie in; nil if it is not to be given back
@@ -180,7 +182,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 	if err == nil {
 		reply, err := u.reply(l, m)
 		if err == nil {
-			reply.buffer, reply.Passed, reply.Links = r.body, r.passed, r.links
+			reply.buffer, reply.Passed, reply.Last, reply.Links = r.body, r.passed, r.last, r.links
 		}
 		return reply, err
 	}

@@ -182,9 +182,9 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 	var body []byte
 	var err error
 	if n := s.passable(resp, r); n > 0 {
-		room := pieces.Get().(*[pieceSize]byte)
-		defer pieces.Put(room)
-		if body, err = readHead(resp.Body, n, room); err == nil && int64(len(body)) == n {
+		room := newPiece()
+		defer r.free(room)
+		if body, err = readHead(resp.Body, n, room.b); err == nil && int64(len(body)) == n {
 			if m, ok, err := s.pass(r, body, resp.Body, resp.ContentLength, room); ok {
 				return m, err
 			}
