@@ -31,7 +31,9 @@ type target struct {
 func (g *Gateway) place(ctx context.Context, x *exchange, to target, c *upstream.Call) (*upstream.Reply, error) {
 	reply, err := g.carry(ctx, x, to, c)
 	if err == nil {
-		g.tasks.note(x.owner(), to.up, reply.Result)
+		if mentions(to.up, "tasks") {
+			g.tasks.note(x.owner(), to.up, reply.Result)
+		}
 		if reply.Passed {
 			x.passing.passed(reply)
 		}

@@ -127,6 +127,9 @@ func (ls *links) add(x *exchange, owner *upstream.Upstream, uris ...string) {
 // in the content of tools and the messages of prompts, and of what a read gave.
 func (ls *links) note(x *exchange, owner *upstream.Upstream, reply *upstream.Reply) {
 	result := reply.Result
+	if !mentions(owner, "resources") {
+		return // nothing can be read from it
+	}
 	if len(reply.Links) == 0 && (len(result) > maxScanned || !bytes.Contains(result, []byte(`"uri"`))) {
 		return
 	}

@@ -82,6 +82,13 @@ func (ts *tasks) note(owner string, up *upstream.Upstream, result jsontext.Value
 	}
 }
 
+// mentions reports whether a server's capabilities have a word in them. It is far cheaper to find out than whether a large
+// result has one, and for most servers says that no result needs to be looked through.
+func mentions(up *upstream.Upstream, word string) bool {
+	c := up.Catalogue()
+	return c != nil && bytes.Contains(c.Capabilities, []byte(word))
+}
+
 // find returns the server of a caller's task; known says that the caller has a task of this id, of one server or, if
 // up is nil, of two.
 func (ts *tasks) find(owner, id string) (up *upstream.Upstream, known bool) {
