@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/mcptest"
 	"github.com/headgate/headgate/internal/wire"
@@ -350,3 +351,48 @@ func TestClientLeavesLargeResult(t *testing.T) {
 	<-left
 	g.awaitMetric(1, "headgate_calls_total", "headgate_outcome", "cancelled")
 }
+
+// TestSlowClientOfLargeResult: the time that a client takes for a result is not its server's. It does not end the call,
+// and a server that gives up on it is not one that has failed.
+func TestSlowClientOfLargeResult(t *testing.T) {
+	gaveUp := make(chan struct{}, 1)
+	s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, args string) {
+		rc := http.NewResponseController(w)
+		if args != "{}" {
+			_ = rc.SetWriteDeadline(time.Now().Add(2 * slowness))
+			defer func() { gaveUp <- struct{}{} }()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[{"type":"text","text":"`)
+		for range 40 {
+			if _, err := io.WriteString(w, filler(1<<20)); err != nil {
+				return
+			}
+		}
+		_, _ = io.WriteString(w, `"}]}}`)
+	})
+	g := launchTold(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"call_timeout":"500ms"`, `"max_answer":"100MiB"`, `"breaker":{"failures":2}`)}), Options{})
+	read := func(args string, slow func()) error {
+		resp, err := g.http.Do(g.request("POST", modernBody("1", "tools/call", callParams("x_big", args)), modernHeaders("tools/call", "Mcp-Name: x_big")...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		slow()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	for range 3 {
+		if err := read(`{"give":"up"}`, func() { <-gaveUp }); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("from a server that gave up: %v", err)
+		}
+	}
+	g.awaitMetric(3, "headgate_calls_total", "headgate_outcome", "connection_lost")
+	if err := read(`{}`, func() { time.Sleep(slowness) }); err != nil {
+		t.Errorf("from a server that waits: %v", err)
+	}
+	g.awaitMetric(1, "headgate_calls_total", "headgate_outcome", "ok")
+}
+
+// slowness is how long a slow client reads nothing.
+const slowness = time.Second

@@ -115,8 +115,8 @@ func (u *Upstream) Call(ctx context.Context, c *Call) (*Reply, error) {
 	if f := failure.As(err); f != nil && f.Outcome != failure.Unknown && k.lost != nil {
 		err = k.lost // an earlier try may have been run; that the last one was not is no comfort
 	}
-	if hop = u.hopOutcome(err, began); clock.asked.Load() && timedOut(err) {
-		hop = errNeutral // it may have been the client that took its time
+	if hop = u.hopOutcome(err, began); hop != nil && clock.heldUp(err) {
+		hop = errNeutral
 	}
 	return reply, err
 }
@@ -161,7 +161,7 @@ func (u *Upstream) attempt(ctx context.Context, k *calling) (*Reply, error) {
 		return l.peer.params(c.Params, edits, &hop)
 	}
 	r.header = u.callHeaders(l, c)
-	r.into, r.onPiece = c.Into, k.clock.progress
+	r.into, r.clock = c.Into, k.clock
 	r.wantsLog = c.LogLevel != "" && c.Notify != nil
 	asked := newQuestions(ctx, c, k.clock)
 	defer asked.end()

@@ -20,8 +20,9 @@ type callClock struct {
 	first   time.Duration // 0: there is no limit of its own for the first byte
 	replied atomic.Bool   // the first byte is there
 	next    atomic.Int64  // when the timer fires, in Unix nanoseconds
-	held    atomic.Int32  // questions to the client that are open
+	held    atomic.Int32  // questions to the client that are open, and pieces that it is being given
 	asked   atomic.Bool   // there was one
+	given   time.Duration // that the client took for the pieces of a large result; of the goroutine that makes the call
 }
 
 // alarm is what ends a call whose time is over, as time.AfterFunc makes it.
@@ -80,6 +81,29 @@ func (c *callClock) reset(from time.Time) {
 		c.timer.Reset(time.Until(next))
 	}
 }
+
+// pause stops the time of a step while the client takes a piece of a large result; that over all goes on.
+func (c *callClock) pause() {
+	c.held.Add(1)
+	c.reset(time.Now())
+}
+
+// resume counts the time for a step anew; began is when it was stopped.
+func (c *callClock) resume(began time.Time) {
+	c.held.Add(-1)
+	now := time.Now()
+	c.given += now.Sub(began)
+	c.reset(now)
+}
+
+// heldUp reports whether it may have been the client for which a call came to nothing.
+func (c *callClock) heldUp(err error) bool {
+	return c.asked.Load() && timedOut(err) || c.given > slowClient
+}
+
+// slowClient is how long a client has to take for a large result until its server cannot be blamed for what became of
+// it: servers, too, give up on who reads too slowly.
+const slowClient = 500 * time.Millisecond
 
 // left is the time that the call has as things are.
 func (c *callClock) left() time.Duration { return time.Until(time.Unix(0, c.next.Load())) }

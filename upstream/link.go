@@ -95,11 +95,11 @@ type request struct {
 	onReply func()
 	body    *buffer // that the answer lies in; nil if it is not to be given back
 
-	into    Sink     // takes a large result over HTTP; nil to have every result held
-	onPiece func()   // called for every piece that it has taken
-	passed  bool     // it has begun to
-	last    []byte   // the end of the result, without its closing brace, that has not been handed to it
-	links   []string // the URIs in the content that it has taken
+	into   Sink       // takes a large result over HTTP; nil to have every result held
+	clock  *callClock // of the call, which stands still meanwhile
+	passed bool       // it has begun to
+	last   []byte     // the end of the result, without its closing brace, that has not been handed to it
+	links  []string   // the URIs in the content that it has taken
 	// sent is set once a byte of the request can have reached the server.
 	sent atomic.Bool
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/internal/failure"
 	"github.com/headgate/headgate/internal/wire"
@@ -134,11 +135,8 @@ func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at pas
 			r.last, r.body = at.piece[:at.n-1], lent
 			return s.passEnd(body, p, at.piece[at.n:])
 		}
-		if at.n > 0 && r.into.Write(at.piece[:at.n]) != nil {
+		if r.give(at.piece[:at.n]) != nil {
 			return wire.Message{}, ErrNotTaken
-		}
-		if r.onPiece != nil {
-			r.onPiece()
 		}
 		at.piece = room[:copy(room, at.piece[at.n:])] // less than room: see wire.MinPiece
 		more, err := body.Read(room[len(at.piece):])
@@ -155,6 +153,17 @@ func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at pas
 			return wire.Message{}, s.failure(failure.BadUpstreamAnswer, failure.Unknown, err)
 		}
 	}
+}
+
+// give gives a piece of the result to r's sink. How long that takes is the client's affair, and the time for a step is
+// counted anew from there.
+func (r *request) give(piece []byte) error {
+	r.clock.pause()
+	defer r.clock.resume(time.Now())
+	if len(piece) == 0 {
+		return nil
+	}
+	return r.into.Write(piece)
 }
 
 // maxTail bounds what may follow the result in an answer, in bytes.
