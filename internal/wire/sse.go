@@ -265,8 +265,13 @@ func (r *EventReader) drop() {
 		return
 	}
 	r.start, r.end = r.line, r.line
+	r.shrink(2 * minEventBuffer)
+}
+
+// shrink gives a buffer that has grown large back for one of a size in bytes, if hardly anything in it is needed.
+func (r *EventReader) shrink(size int) {
 	if cap(r.buf) > keptEventBuffer && len(r.buf)-r.line <= minEventBuffer {
-		r.move(make([]byte, 0, 2*minEventBuffer))
+		r.move(make([]byte, 0, size))
 	}
 }
 

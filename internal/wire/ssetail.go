@@ -16,6 +16,7 @@ type tail struct {
 	newline bool // a line break is to be given first
 	typ     string
 	give    []byte // is to be given next; part of the buffer
+	err     error  // ends the event, once what was before it has been read
 }
 
 var errLateType = errors.New("the type of an event stands behind its data")
@@ -33,35 +34,48 @@ func (r *EventReader) opened(data []byte) *Event {
 func (r *EventReader) Read(p []byte) (int, error) {
 	t := &r.tail
 	switch {
-	case t.reading:
+	case t.reading || t.err != nil:
 	case !t.open:
 		return 0, io.EOF
 	default:
 		t.open, t.reading, r.begun = false, true, true
 		r.forget() // what was returned
 	}
-	for len(t.give) == 0 && !t.newline {
-		complete, err := r.tailLine()
-		if err != nil {
-			return 0, err
-		}
-		if complete || len(t.give) > 0 || t.newline {
+	n := 0
+	for n < len(p) {
+		if t.newline {
+			p[n], t.newline = '\n', false
+			n++
 			continue
 		}
+		if len(t.give) > 0 {
+			k := copy(p[n:], t.give)
+			t.give = t.give[k:]
+			n += k
+			continue
+		}
+		if t.err != nil {
+			break
+		}
+		complete, err := r.tailLine()
+		if t.err = err; err != nil || complete || len(t.give) > 0 || t.newline {
+			continue
+		}
+		if n > 0 {
+			return n, nil // more would have to be waited for
+		}
 		r.start, r.end = r.line, r.line
+		r.shrink(keptEventBuffer)
 		if err := r.fill(); err == io.EOF {
 			return 0, io.ErrUnexpectedEOF
 		} else if err != nil {
 			return 0, err
 		}
 	}
-	n := 0
-	if t.newline && len(p) > 0 {
-		p[0], n, t.newline = '\n', 1, false
+	if n == 0 && len(p) > 0 {
+		return 0, t.err
 	}
-	k := copy(p[n:], t.give)
-	t.give = t.give[k:]
-	return n + k, nil
+	return n, nil
 }
 
 // tailLine takes the next line, or what there is of it.

@@ -147,3 +147,23 @@ func FuzzOpenEvents(f *testing.F) {
 		}
 	})
 }
+
+// TestReadFillsUp: what has come of an event is read at once, however many lines it is in.
+func TestReadFillsUp(t *testing.T) {
+	const over = 256 << 10
+	text := "data: " + strings.Repeat("x", 2*over) + strings.Repeat("\ndata: 1", 50_000) + "\n\n"
+	r := wire.NewEventReader(strings.NewReader(text), 1<<20)
+	e, err := r.NextOver(over)
+	if err != nil || !e.Open {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	got, reads := len(e.Data), 0
+	for p := make([]byte, 32<<10); err == nil; reads++ {
+		var n int
+		n, err = r.Read(p)
+		got += n
+	}
+	if want := 2*over + 2*50_000; err != io.EOF || got != want || reads > 30 {
+		t.Errorf("%d bytes in %d reads, %v, want %d", got, reads, err, want)
+	}
+}
