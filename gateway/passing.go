@@ -98,12 +98,16 @@ func (p *passing) write(b []byte) error {
 	return err
 }
 
-// end completes the answer, or cuts it off if a is not a result that has been passed on. What the announced length has more room for than is needed
-// becomes white space, which means nothing behind a message.
+// end completes the answer, or cuts it off if a is not a result that has been passed on. What the announced length has
+// more room for than is needed becomes white space, which means nothing behind a message.
 func (p *passing) end(a answer) {
 	if p.outline == nil || a.silent || a.err != nil || a.failed != nil {
 		// The client has to know that this is not all. net/http ends the connection for this value, silently, and in
-		// every version of HTTP.
+		// every version of HTTP. There are clients that make a request again when they have nothing of the answer to it.
+		if !p.broken {
+			_ = p.out.rc.SetWriteDeadline(time.Now().Add(writeLimit))
+			_ = p.out.rc.Flush()
+		}
 		panic(http.ErrAbortHandler)
 	}
 	rest := p.last

@@ -238,6 +238,29 @@ func TestLargeResultThatBreaksOff(t *testing.T) {
 	}
 }
 
+// TestLittleResultThatBreaksOff: of an answer that is cut off the client has something, however little there was of it. There
+// are clients that make a request again which ends without.
+func TestLittleResultThatBreaksOff(t *testing.T) {
+	for _, form := range forms {
+		s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
+			text := `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"` + filler(2<<10) + `"},`
+			beginForm(w, 1<<20, form)
+			if form == "event" {
+				text = "data: " + text + "\n\n"
+			}
+			_, _ = io.WriteString(w, text)
+			panic(http.ErrAbortHandler)
+		})
+		g := launch(t, parseConfig(t, map[string]string{"x": entry(s.StartHTTP(t), `"stream_over":"1KiB"`)}), Options{})
+		resp, err := g.http.Do(g.request("POST", modernBody("1", "tools/call", callParams("x_big", "{}")), modernHeaders("tools/call", "Mcp-Name: x_big")...))
+		if err != nil {
+			t.Errorf("%s: %v", form, err)
+			continue
+		}
+		resp.Body.Close()
+	}
+}
+
 // TestLargeResultsThatAreHeld: where something has to be known of a result before it passes, it is held.
 func TestLargeResultsThatAreHeld(t *testing.T) {
 	for name, more := range map[string]string{
