@@ -185,8 +185,8 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 		room := newPiece()
 		defer r.free(room)
 		if body, err = readHead(resp.Body, n, room.b); err == nil && int64(len(body)) == n {
-			if m, ok, err := s.pass(r, body, resp.Body, resp.ContentLength, room); ok {
-				return m, err
+			if p, at, ok := s.beginning(r, body, resp.ContentLength); ok {
+				return s.pass(r, p, at, resp.Body, room)
 			}
 		}
 	}

@@ -73,43 +73,56 @@ func readHead(body io.Reader, n int64, room []byte) ([]byte, error) {
 	return room[:k], err
 }
 
-// pass passes the result of an answer on to r's sink. head is the beginning of the message, body what follows, and size
-// the length of all of it, or -1. ok is false where the answer has to be held. The pieces lie in room; the last one stays
-// there, and is then r's body.
-func (s *streamable) pass(r *request, head []byte, body io.Reader, size int64, room *buffer) (m wire.Message, ok bool, err error) {
-	id := wire.ID(strconv.FormatInt(r.id, 10))
-	p, begin, ok := wire.NewPassage(head, id)
+// beginning begins to pass the result of an answer on to r's sink. head is the beginning of the message, and size the length
+// of all of it, or -1. ok is false where the answer has to be held. Whoever goes on with pass need not keep head: what is
+// left of it is in at.
+func (s *streamable) beginning(r *request, head []byte, size int64) (p *wire.Passage, at passed, ok bool) {
+	p, begin, ok := wire.NewPassage(head, r.wireID())
 	if !ok {
-		return wire.Message{}, false, nil
+		return nil, passed{}, false
 	}
 	n, done, err := p.Feed(head[begin+1:])
 	if err != nil || done {
 		// Nothing is with the client yet; and a result that is small is held, whatever follows it.
-		return wire.Message{}, false, nil
+		return nil, passed{}, false
 	}
 	if size >= 0 {
 		size -= int64(begin)
 	}
 	if !r.into.Begin(s.peer.Load().era, size) {
-		return wire.Message{}, false, nil
+		return nil, passed{}, false
 	}
 	r.passed = true
-	m, err = s.passAll(body, r, p, passed{head[begin:], n + 1, false, int64(len(head))}, room)
-	if err == nil && m.ID != id {
+	return p, passed{head[begin:], n + 1, false, int64(len(head))}, true
+}
+
+// pass passes the rest of a result on. body is what follows its beginning. The pieces lie in room; the last one stays there,
+// and room is r's body then.
+func (s *streamable) pass(r *request, p *wire.Passage, at passed, body io.Reader, room *buffer) (wire.Message, error) {
+	m, err := s.passAll(body, r, p, at, room)
+	if err == nil && m.ID != r.wireID() {
 		err = s.failure(failure.BadUpstreamAnswer, failure.Unknown, errors.New("a message that is not the answer to the request"))
 	}
 	r.links = p.Links()
-	return m, true, err
+	return m, err
 }
 
-// passEvent is pass for an event that is open.
+// wireID is the id of the request as an answer has it.
+func (r *request) wireID() wire.ID { return wire.ID(strconv.FormatInt(r.id, 10)) }
+
+// passEvent is beginning and pass for an event that is open.
 func (s *streamable) passEvent(r *request, e *wire.Event, events *wire.EventReader) (m wire.Message, ok bool, err error) {
 	if e.Type != "" || r.into == nil {
 		return wire.Message{}, false, nil
 	}
+	p, at, ok := s.beginning(r, e.Data, -1)
+	if !ok {
+		return wire.Message{}, false, nil
+	}
 	room := newPiece()
 	defer r.free(room)
-	return s.pass(r, e.Data, events, -1, room)
+	m, err = s.pass(r, p, at, events, room)
+	return m, true, err
 }
 
 // free gives a buffer back, unless the answer lies in it.
@@ -127,7 +140,7 @@ type passed struct {
 	total int64 // bytes of the answer up to the end of the piece
 }
 
-// passAll is pass from the first piece on.
+// passAll is pass up to the end of the message.
 func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at passed, lent *buffer) (wire.Message, error) {
 	room := lent.b
 	for {
