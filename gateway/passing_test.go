@@ -305,7 +305,7 @@ func TestLittleMayBeLarge(t *testing.T) {
 
 // TestLargeErrorsAreToolErrors: that a result was not held does not make it look healthy.
 func TestLargeErrorsAreToolErrors(t *testing.T) {
-	for _, flag := range []string{`"isError":true,"content":[%s]`, `"content":[%s],"isError" : true`} {
+	for _, flag := range []string{`"isError":true,"content":[%s]`, `"content":[%s],"isError" : true`, `"content":[%s],"isErro\u0072":true`} {
 		s := large(mcptest.Modern, func(w http.ResponseWriter, _ *http.Request, id, _ string) {
 			respond(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{`+fmt.Sprintf(flag, `{"type":"text","text":"`+filler(1<<20)+`"}`)+`}}`, "announced")
 		})

@@ -82,7 +82,7 @@ func tellOutcome(ctx context.Context, o *telemetry.Operation, m wire.Message, er
 		return
 	case m.Result.Kind() != '{':
 		o.Outcome = string(failure.BadUpstreamAnswer)
-	case o.Method == "tools/call" && wire.ToolError(m.Result):
+	case o.Method == "tools/call" && !m.Plain && wire.ToolError(m.Result):
 		o.Outcome = "tool_error"
 	default:
 		o.Outcome = "ok"

@@ -140,6 +140,7 @@ func TestToolError(t *testing.T) {
 		`{"text":"\"isError\":true"}`:                            false,
 		`{"isError"`:                                             false,
 		``:                                                       false,
+		`{"isErro\u0072":true}`:                                  true, `{"\u0069sError":true,"isError":false}`: true, `{"isErro\u0072":false}`: false, `{"x":"isErro\u0072 true"}`: false,
 	} {
 		if got := wire.ToolError([]byte(text)); got != want {
 			t.Errorf("%s: %t", text, got)

@@ -6,11 +6,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ToolError reports whether the result of a tools/call says isError: true. Only results that hold the word with the
-// value are parsed. Where the name stands twice, one that says true is enough: most readers take the last, some the
+// ToolError reports whether the result of a tools/call says isError: true. Only results that may hold the word with
+// the value are parsed. Where the name stands twice, one that says true is enough: most readers take the last, some the
 // first, and what fails for some of them is no success.
 func ToolError(result jsontext.Value) bool {
-	if !saysTrue(result) {
+	// A letter of the name may be written as \u00 and two more digits.
+	if !saysTrue(result) && !bytes.Contains(result, []byte(`\u00`)) {
 		return false
 	}
 	if obj, err := ParseObject(result); err == nil {

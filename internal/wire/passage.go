@@ -322,8 +322,11 @@ func (p *Passage) named(name []byte) {
 		p.last = otherName
 	}
 	if p.depth == 1 {
-		if len(name) > wholeString {
+		switch {
+		case len(name) > wholeString:
 			name = longName
+		case bytes.IndexByte(name, '\\') >= 0:
+			name = AppendString(nil, string(nameText(name))) // what it says decides, not how it is written
 		}
 		p.name = append(p.name[:0], name...)
 	}
