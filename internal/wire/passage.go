@@ -64,9 +64,10 @@ const (
 	// wholeString is how long a string may be, in bytes, that waits until all of it is there. It is more than the
 	// longest URI that is remembered.
 	wholeString = 4<<10 + 512
-	// maxKept bounds what is kept of one member's value, maxOutline what is kept of all, and maxPassedLinks the URIs,
-	// all in bytes.
+	// maxKept bounds what is kept of one member's value, maxTask what is kept of a task, maxOutline what is kept of all,
+	// and maxPassedLinks the URIs, all in bytes.
 	maxKept        = 4 << 10
+	maxTask        = 32 << 10
 	maxOutline     = 64 << 10
 	maxPassedLinks = 256 << 10
 	// linkDepth is the level of the deepest link, messages[0].content[0].resource.uri.
@@ -348,9 +349,13 @@ func (p *Passage) keep(b []byte) {
 	if !p.keeping || p.large {
 		return
 	}
-	if len(p.value)+len(b) > maxKept {
+	most := maxKept
+	if string(p.name) == `"task"` {
+		most = maxTask
+	}
+	if len(p.value)+len(b) > most {
 		p.large = true
-		b = b[:min(1, maxKept-len(p.value))] // what kind of value it is
+		b = b[:min(1, most-len(p.value))] // what kind of value it is
 	}
 	p.value = append(p.value, b...)
 }
@@ -389,7 +394,7 @@ func (p *Passage) valueOver(d []byte, kept *int, i int) {
 
 // judged are the members that decide what becomes of a result. They are in the outline however long the others make it,
 // and isError: true is whatever stands before it.
-var judged = []string{`"isError"`, `"resultType"`, `"ttlMs"`, `"cacheScope"`}
+var judged = []string{`"isError"`, `"resultType"`, `"ttlMs"`, `"cacheScope"`, `"task"`, `"taskId"`}
 
 // End reads what follows the result, which has to be all that is left of the message. It returns the message with the
 // outline in place of the result.
