@@ -74,7 +74,7 @@ func acceptsGzip(h http.Header) bool {
 			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
 				continue
 			}
-			weight, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(params, " ", "")), "q=")
+			weight, ok := strings.CutPrefix(strings.ToLower(strings.Join(strings.Fields(params), "")), "q=")
 			q, err := strconv.ParseFloat(weight, 64)
 			return !ok || err == nil && q > 0
 		}

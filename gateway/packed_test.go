@@ -29,7 +29,7 @@ func TestPackedLists(t *testing.T) {
 				return g.post(legacyBody(id, method, ""), append(more, session)...)
 			},
 		} {
-			for accept, wants := range map[string]bool{"gzip": true, "br, GZIP;q=0.5": true, "gzip; q=1.0, deflate": true, "gzip;q=0": false, "gzip;q=x": false, "deflate": false, "identity": false, "gzipped": false} {
+			for accept, wants := range map[string]bool{"gzip": true, "br, GZIP;q=0.5": true, "gzip; q=1.0, deflate": true, "gzip;q=0": false, "gzip;\tq=0": false, "gzip;q=x": false, "deflate": false, "identity": false, "gzipped": false} {
 				for _, id := range []string{"1", `"` + strings.Repeat("long", 9) + `"`, `"é"`} {
 					plain := ask(id, "Accept-Encoding: identity")
 					want, err := wire.Parse([]byte(plain.body))
