@@ -370,8 +370,8 @@ func (p *Passage) valueOver(d []byte, kept *int, i int) {
 	*kept, p.keeping = i, false
 	fails := string(p.name) == `"isError"` && string(p.value) == "true"
 	full := len(p.outline)+len(p.name)+len(p.value) > maxOutline && !slices.Contains(judged, string(p.name)) || len(p.outline) > 2*maxOutline
-	if full && (!fails || p.failed) {
-		return
+	if full && (!fails || p.failed) || string(p.name) == string(longName) && bytes.Contains(p.outline, longName) {
+		return // of names that are too long, one stands for all
 	}
 	p.failed = p.failed || fails
 	if len(p.outline) > 1 {

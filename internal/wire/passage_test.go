@@ -137,6 +137,7 @@ func TestPassageOutline(t *testing.T) {
 		`{"content":[{"text":"` + large + `"}], "isError" : true , "_meta":{"a":[1, 2]},"n":-1.5e3}`:            `{"content":[],"isError":true,"_meta":{"a":[1, 2]},"n":-1.5e3}`,
 		`{"a":{"b":"` + large + `"},"c":"` + large + `","d":1` + strings.Repeat("0", 9000) + `,"isError":true}`: `{"a":{},"c":"","d":0,"isError":true}`,
 		`{"task":{"statusMessage":"` + large[:20_000] + `","taskId":"t"},"a":"` + large[:20_000] + `"}`:         `{"task":{"statusMessage":"` + large[:20_000] + `","taskId":"t"},"a":""}`,
+		`{"` + large + `":1,"` + large + `2":2,"a":3}`:                                                          `{"…":1,"a":3}`,
 		`{"` + large + `":1,"resultType":"complete"}`:                                                           `{"…":1,"resultType":"complete"}`,
 	} {
 		for _, size := range []int{10, 5000, 64 << 10, 1 << 20} {
