@@ -415,6 +415,9 @@ func TestSlowClientOfLargeResult(t *testing.T) {
 		t.Errorf("from a server that waits: %v", err)
 	}
 	g.awaitMetric(1, "headgate_calls_total", "headgate_outcome", "ok")
+	if line := g.accessLine("1"); line["took_ms"].(float64)-line["upstream_ms"].(float64) < slowness.Seconds()*1000/2 {
+		t.Errorf("the client's time is told as the server's: %v", line)
+	}
 }
 
 // slowness is how long a slow client reads nothing.

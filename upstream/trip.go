@@ -40,6 +40,9 @@ func (t trip) over(ctx context.Context, p *peer, r *request, tool string) func(w
 			RequestID: strconv.FormatInt(r.id, 10),
 			Transport: t.u.network(),
 		}
+		if r.clock != nil {
+			o.Away = r.clock.given
+		}
 		tellOutcome(ctx, &o, m, err)
 		t.End(&o)
 		return m, err

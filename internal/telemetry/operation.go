@@ -23,6 +23,8 @@ type Operation struct {
 	Outcome   string // never empty
 	ErrorType string // "" for success
 	Code      int64  // of a JSON-RPC error; 0 where there is none
+
+	Away time.Duration // that the client took for a large result, which came in meanwhile
 }
 
 func (o *Operation) failed() bool { return o.ErrorType != "" }
@@ -210,7 +212,7 @@ func (p *Trip) Progress() {
 
 // End says what became of the request.
 func (p *Trip) End(o *Operation) {
-	took := time.Since(p.began)
+	took := time.Since(p.began) - o.Away
 	p.account.Upstream += took
 	p.account.lastError = o.ErrorType
 	p.span.end(o)
