@@ -174,10 +174,11 @@ func serve(t testing.TB, gateway *Gateway) *gate {
 		cancel()
 		<-done
 	}
-	front := httptest.NewServer(g.Handler())
-	g.url = front.URL + "/mcp"
 	tr := &http.Transport{MaxIdleConnsPerHost: 64}
-	g.http = &http.Client{Transport: tr}
+	end := &handled{next: tr, done: make(map[string]chan struct{})}
+	front := httptest.NewServer(end.handler(g.Handler()))
+	g.url = front.URL + "/mcp"
+	g.http = &http.Client{Transport: end}
 	t.Cleanup(func() {
 		g.Drain() // streams end, so that the front can
 		tr.CloseIdleConnections()

@@ -198,7 +198,7 @@ func (g *Gateway) serveModern(p *post) {
 	x := &exchange{guest: p.guest, given: p.given, header: p.r.Header, notify: out.notify}
 	x.passTo(out)
 	var sub *subscription
-	a := g.observe(p.r.Context(), x, p.m, func(ctx context.Context) answer {
+	a, tell := g.observed(p.r.Context(), x, p.m, func(ctx context.Context) answer {
 		a, ok := p.readModern(x)
 		if !ok {
 			return a
@@ -210,9 +210,11 @@ func (g *Gateway) serveModern(p *post) {
 		return g.handle(ctx, x)
 	})
 	if sub != nil {
+		tell()
 		g.listen(p, sub)
 		return
 	}
+	defer tell()
 	g.reply(out, p.m.ID, upstream.Modern, a)
 }
 

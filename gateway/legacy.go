@@ -47,7 +47,9 @@ func (g *Gateway) serveLegacy(p *post) {
 	defer s.begin(p.m.ID, cancel)()
 	x := &exchange{guest: p.guest, given: p.given, era: upstream.Legacy, header: p.r.Header, notify: out.notify, channel: out.channel()}
 	x.passTo(out)
-	g.reply(out, p.m.ID, upstream.Legacy, g.observe(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) }))
+	a, tell := g.observed(ctx, x, p.m, func(ctx context.Context) answer { return g.handleLegacy(ctx, s, x, p.m) })
+	defer tell()
+	g.reply(out, p.m.ID, upstream.Legacy, a)
 }
 
 // handleLegacy answers one request of a session, whatever the transport.

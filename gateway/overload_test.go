@@ -131,7 +131,7 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 	slow.Body, slow.ContentLength = reading, int64(len(large))
 	// The client sends nothing of the body before the server begins to read it.
 	slow.Header.Set("Expect", "100-continue")
-	g.http.Transport.(*http.Transport).ExpectContinueTimeout = limit
+	g.http.Transport.(*handled).next.ExpectContinueTimeout = limit
 	answered := make(chan reply, 1)
 	go func() { answered <- g.do(slow) }()
 	if _, err := io.WriteString(writing, large[:100<<10]); err != nil {

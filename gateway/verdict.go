@@ -58,19 +58,29 @@ func (v verdict) errorType() string {
 // observe answers one request with f and takes down what became of it. Every transport has it around all
 // that it does with a parsed request.
 func (g *Gateway) observe(ctx context.Context, x *exchange, m wire.Message, f func(context.Context) answer) answer {
+	a, tell := g.observed(ctx, x, m, f)
+	tell()
+	return a
+}
+
+// observed is observe for an answer that is written first: tell has to be called then, whatever came of the writing. A
+// line of log, a span and the metrics are a tenth of what a gateway adds to the time that a client waits.
+func (g *Gateway) observed(ctx context.Context, x *exchange, m wire.Message, f func(context.Context) answer) (a answer, tell func()) {
 	x.id, x.method = m.ID, m.Method
 	began := time.Now()
 	g.inFlight.Add(1)
-	defer g.inFlight.Add(-1)
 	ctx = g.trace(ctx, x, m)
-	a := g.contain(m.Method, func() answer { return f(ctx) })
+	a = g.contain(m.Method, func() answer { return f(ctx) })
 	v := verdictOf(a)
 	if n, ok := x.passed(); ok {
 		v.size = n
 	}
 	g.remember(x, a, v)
-	g.report(ctx, x, v, time.Since(began))
-	return a
+	took := time.Since(began)
+	return a, func() {
+		g.report(ctx, x, v, took)
+		g.inFlight.Add(-1)
+	}
 }
 
 // report tells of a request that has been answered.
