@@ -19,10 +19,12 @@ import (
 const (
 	// roomForGarbage is how much garbage a busy process collects at a time, in bytes, if its live heap is not larger.
 	roomForGarbage = 48 << 20
-	// busyCollections in paceEvery make a process busy, and quietRounds without any make it quiet.
+	// busyCollections in paceEvery make a process busy, and quietRounds without any make it quiet: load comes in bursts, and
+	// the next one is to find the pace of the last. Memory is given back earlier, after restRounds.
 	busyCollections = 8
 	paceEvery       = 2 * time.Second
-	quietRounds     = 30
+	restRounds      = 15
+	quietRounds     = 300
 	usualPace       = 100
 )
 
@@ -45,6 +47,9 @@ func (e *env) paceCollections(ctx context.Context) {
 		metrics.Read(sample)
 		if next := p.next(sample[0].Value.Uint64(), sample[1].Value.Uint64()); next != 0 {
 			debug.SetGCPercent(next)
+		}
+		if p.rests() {
+			debug.FreeOSMemory()
 		}
 	}
 }
@@ -78,6 +83,9 @@ func (p *pacer) next(cycles, live uint64) int {
 	p.percent = want
 	return want
 }
+
+// rests reports that nothing has been collected for a while, once for each time.
+func (p *pacer) rests() bool { return p.quiet == restRounds }
 
 // memoryLimits are the files in which Linux tells of the limit of a container.
 var memoryLimits = [...]string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}

@@ -29,6 +29,26 @@ func TestPacer(t *testing.T) {
 	step("busy again", busyCollections, 12*mib, 400)
 }
 
+// TestPacerRests: memory is given back once after each time that there was something to collect.
+func TestPacerRests(t *testing.T) {
+	var p pacer
+	given := 0
+	cycles := uint64(0)
+	for _, quiet := range []int{0, restRounds + 3, restRounds - 1, 2 * restRounds} {
+		for range quiet {
+			p.next(cycles, 1<<20)
+			if p.rests() {
+				given++
+			}
+		}
+		cycles += 5
+		p.next(cycles, 1<<20)
+	}
+	if given != 2 {
+		t.Errorf("given back %d times", given)
+	}
+}
+
 func TestSoftLimit(t *testing.T) {
 	for text, want := range map[string]int64{
 		"max\n": 0, "": 0, "0": 0, "-1": 0, "9223372036854771712\n": 0, "1000000000\n": 900_000_000,

@@ -38,7 +38,7 @@ func (k footprint) measure(ctx context.Context, f *fleet) (footing, error) {
 		return got, err
 	}
 	// Reading the catalogues has left garbage; what a process comes to at rest shows after a while.
-	rest := 3 * time.Second
+	rest := 8 * time.Second
 	if f.o.smoke {
 		rest, k.held = 0, min(k.held, 50)
 		got.Held = k.held
