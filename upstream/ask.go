@@ -84,6 +84,7 @@ func (q *questions) take(m wire.Message, send func(ctx context.Context, body []b
 	}
 	ctx, cancel := context.WithCancel(q.ctx)
 	q.open[m.ID] = cancel
+	q.clock.asked.Store(true)
 	q.clock.hold()
 	q.running.Go(func() {
 		defer cancel()
@@ -389,17 +390,4 @@ func (u *Upstream) declared(t transport) jsontext.Value {
 		return jsontext.Value(bridged)
 	}
 	return jsontext.Value(noAbilities)
-}
-
-// hold stops the time of a step while the client is being asked; that over all goes on.
-func (c *callClock) hold() {
-	c.held.Add(1)
-	c.asked.Store(true)
-	c.reset(time.Now())
-}
-
-// release counts the time for a step anew once no question is open.
-func (c *callClock) release() {
-	c.held.Add(-1)
-	c.reset(time.Now())
 }

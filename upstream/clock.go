@@ -82,18 +82,17 @@ func (c *callClock) reset(from time.Time) {
 	}
 }
 
-// pause stops the time of a step while the client takes a piece of a large result; that over all goes on.
-func (c *callClock) pause() {
+// hold stops the time of a step while the client is being asked, or takes a piece of a large result; that over all goes
+// on.
+func (c *callClock) hold() {
 	c.held.Add(1)
 	c.reset(time.Now())
 }
 
-// resume counts the time for a step anew; began is when it was stopped.
-func (c *callClock) resume(began time.Time) {
+// release counts the time for a step anew once nothing holds it.
+func (c *callClock) release() {
 	c.held.Add(-1)
-	now := time.Now()
-	c.given += now.Sub(began)
-	c.reset(now)
+	c.reset(time.Now())
 }
 
 // heldUp reports whether it may have been the client for which a call came to nothing.

@@ -200,7 +200,7 @@ func (s *streamable) readAnswer(resp *http.Response, r *request) (wire.Message, 
 		return wire.Message{}, s.failure(failure.ConnectionLost, failure.Unknown, fmt.Errorf("reading the answer: %w", err))
 	}
 	m, perr := wire.Parse(body)
-	own := perr == nil && m.Kind == wire.KindResponse && m.ID == wire.ID(strconv.FormatInt(r.id, 10))
+	own := perr == nil && m.Kind == wire.KindResponse && m.ID == r.wireID()
 	nobody := perr == nil && m.Kind == wire.KindResponse && m.ID == "" && m.Error != nil
 	if own || nobody {
 		if err := s.hopFault(resp.StatusCode, m); err != nil {
@@ -299,7 +299,7 @@ type streamState struct {
 
 func (s *streamable) readEvents(resp *http.Response, r *request, st *streamState) (wire.Message, error) {
 	events := wire.NewEventReader(resp.Body, int(s.maxAnswer))
-	want := wire.ID(strconv.FormatInt(r.id, 10))
+	want := r.wireID()
 	for {
 		e, err := events.NextOver(int(s.streamOver))
 		if err == nil && e.Open {

@@ -151,7 +151,7 @@ func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at pas
 		if r.give(at.piece[:at.n]) != nil {
 			return wire.Message{}, ErrNotTaken
 		}
-		at.piece = room[:copy(room, at.piece[at.n:])] // less than room: see wire.MinPiece
+		at.piece = room[:copy(room, at.piece[at.n:])] // less than room: Feed leaves little
 		more, err := body.Read(room[len(at.piece):])
 		at.piece, at.total = room[:len(at.piece)+more], at.total+int64(more)
 		switch {
@@ -171,8 +171,12 @@ func (s *streamable) passAll(body io.Reader, r *request, p *wire.Passage, at pas
 // give gives a piece of the result to r's sink. How long that takes is the client's affair, and the time for a step is
 // counted anew from there.
 func (r *request) give(piece []byte) error {
-	r.clock.pause()
-	defer r.clock.resume(time.Now())
+	r.clock.hold()
+	began := time.Now()
+	defer func() {
+		r.clock.given += time.Since(began)
+		r.clock.release()
+	}()
 	if len(piece) == 0 {
 		return nil
 	}

@@ -74,9 +74,6 @@ const (
 	linkDepth = 6
 )
 
-// MinPiece is the least size in bytes of a piece with which Feed surely gets on.
-const MinPiece = 2 * wholeString
-
 var errPassage = errors.New("the result is not valid JSON")
 
 // NewPassage begins a Passage with the beginning of a message. ok is false if that is not, as far as can be seen, the
@@ -120,7 +117,7 @@ func findResult(d []byte) (begin int, ok bool) {
 }
 
 // Feed looks at the next bytes of the message. The first n of them belong to the result, and done says that it ends with
-// them; what is behind them has to be given again with more.
+// them; what is behind them has to be given again with more. If it is not done, that is less than 5 KiB.
 func (p *Passage) Feed(d []byte) (n int, done bool, err error) {
 	kept := 0 // up to where the value of a member of the result has been kept
 	defer func() { p.keep(d[kept:max(kept, n)]) }()
@@ -403,11 +400,7 @@ func (p *Passage) End(tail []byte) (Message, error) {
 		return Message{}, errPassage
 	}
 	text := append(append([]byte(nil), p.head...), p.outline...)
-	m, err := Parse(append(append(text, '}'), tail...))
-	if err != nil {
-		return Message{}, err
-	}
-	return m, nil
+	return Parse(append(append(text, '}'), tail...))
 }
 
 // Links returns the URIs of links and embedded resources in what was read of the content of the result.
